@@ -1,0 +1,49 @@
+# make demo and make test do all their own set-up; PYTHON=/path/to/python chooses the interpreter.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One thread per test process: the tests are tiny, two processes on two cores beat one process with two threads.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench clean
+
+help:  ## say what each target does
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.installed  ## learn 60 characters, then 40 more from five pictures each (about five minutes); writes a report
+	@$(BIN)/fscil demo
+
+test: $(VENV)/.installed-dev  ## run the tests
+	@$(PYTEST)
+
+test-slow: $(VENV)/.installed-dev  ## run the tests that take longer than 20 seconds each
+	@$(PYTEST) -m slow --timeout=3600
+
+lint: $(VENV)/.installed-dev  ## check style (ruff) and types (mypy on the typed core)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+bench: $(VENV)/.installed  ## measure this machine: compute, memory and time of each recipe on the embedded benchmark
+	@for recipe in small official paper; do $(BIN)/fscil run kt_rcnet glyphs --recipe $$recipe --plan || exit; done
+
+clean:  ## remove the virtual environment and caches (runs and data stay)
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c '' 2>/dev/null || \
+		{ echo "fscil needs Python 3.11 or newer, and '$(PYTHON)' does not start: install Python, or name one as in 'make $(MAKECMDGOALS) PYTHON=/usr/bin/python3.12'." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "fscil needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1): install a newer one, or name one as in 'make $(MAKECMDGOALS) PYTHON=/usr/bin/python3.12'." >&2; exit 1; }
+	@echo "Making the virtual environment $(VENV) with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@echo "Installing fscil and what it needs into $(VENV) (once; torch is large, so this takes some minutes) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "Installing the tools for tests and checks into $(VENV) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]'
+	@touch $@

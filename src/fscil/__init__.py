@@ -1,0 +1,32 @@
+"""Few-shot class-incremental learning: `fscil.benchmark`, `fscil.methods`, `fscil.run`, `fscil.report`."""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fscil import methods, report
+    from fscil.data import benchmark
+    from fscil.protocol import run
+
+try:
+    __version__ = version("fscil")
+except PackageNotFoundError:  # used from the source tree without installation
+    __version__ = "0.0.0+source"
+
+__all__ = ["__version__", "benchmark", "methods", "report", "run"]
+
+_HOMES = {"benchmark": "fscil.data", "run": "fscil.protocol"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, because torch takes seconds to import."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return import_module(f"fscil.{name}")
+    raise AttributeError(f"module 'fscil' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,72 @@
+"""Benchmarks: data sets cut into a base session and few-shot sessions."""
+
+import difflib
+import importlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fscil.errors import FscilError
+
+if TYPE_CHECKING:
+    from fscil.data.images import Ingredients
+    from fscil.data.sessions import Benchmark, Session
+
+__all__ = ["PUBLISHED", "Benchmark", "Protocol", "Session", "benchmark", "default_root", "ingredients", "names"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How a data set becomes sessions."""
+
+    base_classes: int | None = None  # classes of the base session (none: the data set's own; folder: about 60 %)
+    ways: int | None = None  # classes per later session (none: the data set's own)
+    shots: int = 5  # training images per class in later sessions
+    shots_seed: int = 1  # which images these are; 1 gives the published lists
+    order_seed: int | None = None  # shuffles the classes (none: the data set's own order)
+    test_share: float = 0.2  # folder only: share of each class kept for testing
+    split: str | None = None  # folder only: csv or json file naming the training and test images
+
+
+PUBLISHED = Protocol()  # the protocol of the published tables
+
+
+def names() -> tuple[str, ...]:
+    """The data sets that `benchmark` knows."""
+    return ("cifar100", "cub200", "folder", "glyphs", "mini_imagenet")
+
+
+def default_root() -> Path:
+    """Where data sets are looked for when no folder is given: $FSCIL_DATA, else ./data."""
+    return Path(os.environ.get("FSCIL_DATA") or "data")
+
+
+def ingredients(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> "Ingredients":
+    """The images, class names and defaults of a data set, before any session is cut from it."""
+    if name not in names():
+        close = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(names())}."
+        raise FscilError(f"There is no data set {name!r}; {hint}")
+    folder = Path(root).expanduser() if root is not None else default_root()
+    return importlib.import_module(f"fscil.data.{name}").load(folder, protocol)
+
+
+def benchmark(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> "Benchmark":
+    """The sessions of a data set found below `root`.
+
+    >>> benchmark("glyphs").session_count
+    9
+    """
+    from fscil.data.decoding import in_memory
+    from fscil.data.sessions import Benchmark
+
+    built = Benchmark(name, in_memory(ingredients(name, root, protocol)), protocol)
+    built.require_shots()
+    return built
+
+
+def __getattr__(name: str) -> object:
+    if name in ("Benchmark", "Session"):  # late, because they import torch, which a look at the settings does not need
+        return getattr(importlib.import_module("fscil.data.sessions"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,155 @@
+"""Pseudo-incremental tasks: sampling of classes and images, and synthesis of classes nobody has seen."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from fscil.data.images import Images, View
+from fscil.errors import FscilError
+
+Synthesis = Literal["none", "rotate", "mixup", "cutmix"]
+Mix = Literal["inter", "intra"]
+
+
+class Steps(Protocol):
+    """The part of an epoch that sampling needs: a generator per purpose and the first step to make."""
+
+    start: int
+
+    def rng(self, *purpose: object) -> torch.Generator: ...
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Size of a task and how its new classes are synthesised."""
+
+    way: int
+    shot: int
+    query: int
+    synthesis: Synthesis = "rotate"
+    mix: Mix = "inter"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One pseudo-incremental task: images (way, shot + query, 3, p, p), their twins of synthesised classes, the labels (way,)."""
+
+    images: Tensor
+    twins: Tensor | None
+    classes: Tensor
+    shot: int
+
+    @property
+    def way(self) -> int:
+        return len(self.classes)
+
+    @property
+    def S(self) -> Tensor:
+        """Support images (way, shot, ...)."""
+        return self.images[:, : self.shot]
+
+    @property
+    def Q(self) -> Tensor:
+        """Query images (way, query, ...)."""
+        return self.images[:, self.shot :]
+
+    @property
+    def support(self) -> Tensor:
+        """S, followed by S^a: the support of all local classes (way or 2 way, shot, ...)."""
+        return self.S if self.twins is None else torch.cat([self.S, self.twins[:, : self.shot]])
+
+    @property
+    def query(self) -> Tensor:
+        """Q, followed by Q^a."""
+        return self.Q if self.twins is None else torch.cat([self.Q, self.twins[:, self.shot :]])
+
+    def share(self, rank: int, world: int) -> "Task":
+        """The part of one of several devices: the whole support, every world-th query."""
+        if (self.images.shape[1] - self.shot) % world:
+            raise FscilError(f"{self.images.shape[1] - self.shot} queries per class cannot be shared by {world} devices; change --query or --devices")
+        kept = [*range(self.shot), *range(self.shot + rank, self.images.shape[1], world)]
+        return Task(self.images[:, kept], None if self.twins is None else self.twins[:, kept], self.classes, self.shot)
+
+
+def episodes(images: Images, view: View, sampling: Sampling, tasks: int, steps: Steps) -> Iterator[Task]:
+    """`tasks` independent tasks of one epoch, from step `steps.start` on."""
+    pool = class_pool(images, sampling)
+    drawn = [draw(pool, sampling, steps.rng("task", i)) for i in range(steps.start, tasks)]
+    chunks = [chunk.flatten() for _, chunk in drawn]
+    shown = images.batches(chunks, view, lambda i: steps.rng("view", steps.start + i))
+    for i, ((classes, chunk), x) in enumerate(zip(drawn, shown, strict=True)):
+        x = x.unflatten(0, tuple(chunk.shape))
+        yield Task(x, synthesise(x, sampling, steps.rng("twins", steps.start + i)), classes, sampling.shot)
+
+
+def class_pool(images: Images, sampling: Sampling) -> dict[int, Tensor]:
+    """Label -> positions of its images; every class must be able to fill an episode."""
+    pool = {int(label): (images.labels == label).nonzero()[:, 0] for label in images.labels.unique()}
+    if len(pool) < sampling.way:
+        raise FscilError(f"an episode of {sampling.way} classes cannot be drawn from {len(pool)} base classes; lower --way")
+    smallest = min(pool, key=lambda label: len(pool[label]))
+    if len(pool[smallest]) < sampling.shot + sampling.query:
+        raise FscilError(
+            f"class {smallest} has {len(pool[smallest])} training images, an episode takes {sampling.shot} + {sampling.query} of each class; "
+            "lower --shot or --query"
+        )
+    return pool
+
+
+def draw(pool: dict[int, Tensor], sampling: Sampling, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Classes (way,) without replacement and, for each, distinct images (way, shot + query)."""
+    labels = torch.tensor(list(pool))
+    classes = labels[torch.randperm(len(labels), generator=rng)[: sampling.way]]
+    count = sampling.shot + sampling.query
+    chosen = [pool[int(c)][torch.randperm(len(pool[int(c)]), generator=rng)[:count]] for c in classes]
+    return classes, torch.stack(chosen)
+
+
+def synthesise(images: Tensor, sampling: Sampling, rng: torch.Generator) -> Tensor | None:
+    """Twins of images (way, k, 3, p, p) that form `way` new classes; None where nothing is synthesised."""
+    if sampling.synthesis == "none":
+        return None
+    if sampling.synthesis == "rotate":
+        turns = torch.randint(1, 4, (len(images),), generator=rng).tolist()
+        return rotate(images, turns)
+    lam = float(torch._sample_dirichlet(torch.tensor([0.5, 0.5]), generator=rng)[0])  # Beta(1/2, 1/2)
+    partners = inter_class(images, rng) if sampling.mix == "inter" else intra_class(images, rng)
+    if sampling.synthesis == "mixup":
+        return lam * images + (1 - lam) * partners
+    return cutmix(images, partners, lam, rng)
+
+
+def rotate(images: Tensor, turns: list[int]) -> Tensor:
+    """Each class turned by its own number of quarter turns, the same for its support and its queries."""
+    return torch.stack([torch.rot90(x, k, (-2, -1)) for x, k in zip(images, turns, strict=True)])
+
+
+def derangement(n: int, rng: torch.Generator) -> Tensor:
+    """A permutation without fixed point (for n = 1 the only permutation there is)."""
+    while True:
+        order = torch.randperm(n, generator=rng)
+        if n == 1 or not bool((order == torch.arange(n)).any()):
+            return order
+
+
+def inter_class(images: Tensor, rng: torch.Generator) -> Tensor:
+    """Partners from another class: class i meets class pi(i), image by image."""
+    return images[derangement(len(images), rng)]
+
+
+def intra_class(images: Tensor, rng: torch.Generator) -> Tensor:
+    """Partners from the same class, the same shuffle in every class."""
+    return images[:, derangement(images.shape[1], rng)]
+
+
+def cutmix(images: Tensor, partners: Tensor, lam: float, rng: torch.Generator) -> Tensor:
+    """A square of the share 1 - lam, at one random place inside the image, is taken from the partner."""
+    p = images.shape[-1]
+    side = min(p, round(p * (1 - lam) ** 0.5))
+    top, left = (int(torch.randint(0, p - side + 1, (1,), generator=rng)) for _ in range(2))
+    mixed = images.clone()
+    mixed[..., top : top + side, left : left + side] = partners[..., top : top + side, left : left + side]
+    return mixed

@@ -1,0 +1,201 @@
+"""Image stores: small images in memory, larger ones in files. Both give the same views of their images."""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from fscil.data.views import Augment, Draw, View, draw, finish, interpolation, rearrangement, windows
+from fscil.errors import FscilError
+
+__all__ = ["Augment", "FileImages", "Images", "Ingredients", "TensorImages", "View", "decode"]
+
+ChunkRandom = Callable[[int], torch.Generator]
+
+
+class Images(ABC):
+    """Labelled images that can be read in any view."""
+
+    labels: Tensor  # (n,) int64, the data set's own labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def select(self, indices: Tensor | Sequence[int]) -> "Images":
+        """The images at these indices, in this order; the pixels are shared, not copied."""
+
+    @abstractmethod
+    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
+        """Each chunk as (len, p, p, 3), values 0..255, cut out and rearranged but not yet finished."""
+
+    def of_classes(self, classes: Iterable[int]) -> "Images":
+        """The images of these classes, in stored order."""
+        return self.select(torch.isin(self.labels, torch.tensor(list(classes), dtype=torch.int64)).nonzero()[:, 0])
+
+    def batches(self, chunks: Iterable[Tensor], view: View, rng: ChunkRandom | None = None) -> Iterator[Tensor]:
+        """For each chunk of indices float32 (len, 3, p, p), normalised, channels last; `rng(i)` draws for chunk i.
+
+        >>> dots = TensorImages(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4))
+        >>> [batch.shape for batch in dots.batches([torch.arange(3)], View(8, (0.5,) * 3, (0.5,) * 3, margin=1.0))]
+        [torch.Size([3, 3, 8, 8])]
+        """
+        if (rng is None) == (view.augment is not None):
+            raise TypeError("batches() needs rng exactly when the view is augmented")
+        pending: deque[Draw | None] = deque()
+
+        def drawn() -> Iterator[tuple[Tensor, Draw | None]]:
+            for i, chunk in enumerate(chunks):
+                pending.append(None if rng is None else draw(len(chunk), rng(i)))
+                yield torch.as_tensor(chunk), pending[-1]
+
+        for crops in self._crops(drawn(), view):
+            yield finish(crops, view, pending.popleft())
+
+
+class TensorImages(Images):
+    """Images in memory: uint8 (N, 3, H, W), augmented in batches with an independent draw per image."""
+
+    def __init__(self, pixels: Tensor, labels: Tensor, rows: Tensor | None = None):
+        self._pixels = pixels.to(memory_format=torch.channels_last)
+        self.labels = labels.long()
+        self._rows = torch.arange(len(labels)) if rows is None else rows
+
+    def select(self, indices: Tensor | Sequence[int]) -> "TensorImages":
+        indices = torch.as_tensor(indices, dtype=torch.int64)
+        return TensorImages(self._pixels, self.labels[indices], self._rows[indices])
+
+    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
+        stored = self._pixels.permute(0, 2, 3, 1)
+        for chunk, chance in chunks:
+            yield _cut(stored[self._rows[chunk]], view, chance)
+
+
+@torch.autocast("cpu", enabled=False)  # the caller's half precision is for networks, not for pixels
+def _cut(images: Tensor, view: View, chance: Draw | None) -> Tensor:
+    """The view's crops (n, p, p, 3) of uint8 images (n, H, W, 3)."""
+    _, height, width, _ = images.shape
+    p = view.pixels
+    vertical, horizontal = windows(torch.tensor([height]), torch.tensor([width]), view, chance)
+    moved = rearrangement(view, chance) if chance else None
+    if height == width == p and bool((vertical.length == p).all()):
+        return images if moved is None else _taken(images, *moved)
+    vertical, horizontal = interpolation(vertical, height, p), interpolation(horizontal, width, p)
+    if moved is not None:
+        vertical, horizontal = _rearranged(vertical, moved[0]), _rearranged(horizontal, moved[1])
+    # One matrix product per axis. The middle dimension of the operand has to be the one that is resized.
+    across = horizontal @ images.transpose(1, 2).float().flatten(2)
+    across = across.unflatten(2, (height, 3)).transpose(1, 2).flatten(2)
+    return (vertical @ across).unflatten(2, (p, 3))
+
+
+def _rearranged(matrices: Tensor, at: Tensor) -> Tensor:
+    """Rows `at` (n, p) of one or n interpolation matrices (., p, source)."""
+    n, source = len(at), matrices.shape[2]
+    return matrices.expand(n, -1, -1).gather(1, at[..., None].expand(-1, -1, source))
+
+
+def _taken(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Pixels at rows and columns (n, p) of square images (n, p, p, 3)."""
+    n, p, _, _ = images.shape
+    pixels = (torch.arange(n)[:, None] * p + rows)[:, :, None] * p + columns[:, None, :]
+    return images.reshape(-1, 3).index_select(0, pixels.flatten()).view(images.shape)
+
+
+class FileImages(Images):
+    """Images in files, decoded by worker processes (0: in this process)."""
+
+    def __init__(self, paths: Sequence[str | Path], labels: Tensor, workers: int = 2):
+        self.paths = tuple(map(str, paths))
+        self.labels = labels.long()
+        self.workers = workers
+
+    def select(self, indices: Tensor | Sequence[int]) -> "FileImages":
+        indices = torch.as_tensor(indices, dtype=torch.int64)
+        return FileImages([self.paths[i] for i in indices.tolist()], self.labels[indices], self.workers)
+
+    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
+        from torch.utils.data import DataLoader
+
+        loader = DataLoader(
+            _Decoder(self.paths, view),
+            sampler=chunks,  # iterated in this process, in order
+            batch_size=None,
+            collate_fn=_unchanged,
+            num_workers=self.workers,
+            generator=torch.Generator(),  # else the loader draws a seed from the global generator
+        )
+        for crops in loader:
+            if isinstance(crops, FscilError):
+                raise crops
+            yield torch.from_numpy(crops)
+
+
+def _unchanged(crops: object) -> object:
+    return crops
+
+
+class _Decoder:
+    """What a worker process does: decode the files of a chunk and cut out what was drawn for them."""
+
+    def __init__(self, paths: Sequence[str], view: View):
+        self.paths, self.view = paths, view
+
+    def __getitem__(self, drawn: tuple[Tensor, Draw | None]) -> np.ndarray | FscilError:
+        chunk, chance = drawn
+        crops = np.empty((len(chunk), self.view.pixels, self.view.pixels, 3), dtype=np.uint8)
+        try:
+            for i, index in enumerate(chunk.tolist()):
+                own = Draw(*(numbers[i : i + 1] for numbers in chance)) if chance else None
+                crops[i] = _cut_picture(decode(self.paths[index]), self.view, own)
+        except FscilError as error:  # returned, because a raised one arrives wrapped in the worker's traceback
+            return error
+        return crops
+
+
+def decode(path: str | Path) -> Image.Image:
+    """The picture in a file: RGB, upright."""
+    try:
+        with Image.open(path) as picture:
+            return ImageOps.exif_transpose(picture).convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read as an image ({error})"
+        raise FscilError(f"{path} {reason}; replace or remove the file.") from error
+
+
+def _cut_picture(picture: Image.Image, view: View, chance: Draw | None) -> np.ndarray:
+    """The view's crop (p, p, 3) of a picture."""
+    p = view.pixels
+    sides = windows(torch.tensor([picture.height]), torch.tensor([picture.width]), view, chance)
+    (top, tall, upper, lower), (left, wide, first, last) = ([number.item() for number in side] for side in sides)
+    limited = picture.crop((int(first), int(upper), int(last), int(lower)))
+    left, top = left - first, top - upper
+    box = (left, top, min(left + wide, limited.width), min(top + tall, limited.height))
+    crop = np.asarray(limited.resize((p, p), Image.Resampling.BILINEAR, box=box))
+    if chance is None:
+        return crop
+    rows, columns = (at[0].numpy() for at in rearrangement(view, chance))
+    return crop[rows][:, columns]
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What a data set module loads and a `Benchmark` is made of."""
+
+    train: Images
+    test: Images
+    class_names: tuple[str, ...]  # index = label
+    pixels: int  # native size
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    flips: bool  # False: a mirrored image may belong to another class
+    base_classes: int
+    ways: int  # classes per session
+    train_names: tuple[str, ...] = ()  # how the published session lists call each training image
+    squeeze: bool = False  # images in files are to be decoded into memory once, squeezed to squares of the native size

@@ -1,0 +1,146 @@
+"""The rule that cuts a data set into sessions, and the sessions themselves."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fscil.data import Protocol
+from fscil.data.images import Images, Ingredients
+from fscil.errors import FscilError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """All that a method gets to see while it learns."""
+
+    index: int
+    classes: tuple[int, ...]
+    train: Images
+    held_out: Images | None = None  # base images kept from training, for choosing settings
+    past: Images | None = None  # every earlier training image, only where the method declares the oracle
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    flips: bool  # False: a mirrored image may belong to another class
+
+
+def shuffled(indices: Tensor, seed: int) -> Tensor:
+    """The images of one class in the order in which shots are taken from them; seed 1 gives TOPIC's lists."""
+    return indices[torch.from_numpy(np.random.RandomState(seed).permutation(len(indices)))]
+
+
+def indices_by_class(labels: Tensor, count: int) -> list[Tensor]:
+    """For each of `count` classes the indices of its images, ascending."""
+    return list(labels.argsort(stable=True).split(labels.bincount(minlength=count).tolist()))
+
+
+class Benchmark:
+    """A data set cut into a base session and few-shot sessions.
+
+    >>> from fscil import benchmark
+    >>> [len(session.train) for session in benchmark("glyphs").sessions()][1:3]
+    [25, 25]
+    """
+
+    def __init__(self, name: str, ingredients: Ingredients, protocol: Protocol):
+        self.name = name
+        self.class_names = ingredients.class_names  # index = label
+        self.pixels = ingredients.pixels  # native size
+        self.mean, self.std, self.flips = ingredients.mean, ingredients.std, ingredients.flips
+        self.base_classes = ingredients.base_classes if protocol.base_classes is None else protocol.base_classes
+        self.ways = ingredients.ways if protocol.ways is None else protocol.ways
+        self.shots = protocol.shots
+        count = len(self.class_names)
+        self._check(count)
+        self.order = _class_order(count, protocol.order_seed)  # labels in the order they arrive
+        later = (self.order[start : start + self.ways] for start in range(self.base_classes, count, self.ways))
+        self.session_classes = (self.order[: self.base_classes], *later)
+        self.first_seen = {label: t for t, classes in enumerate(self.session_classes) for label in classes}
+        self._train, self._test = ingredients.train, ingredients.test
+        by_class = indices_by_class(self._train.labels, count)
+        self._shuffled = [shuffled(indices, protocol.shots_seed) for indices in by_class]
+        self._test_indices = indices_by_class(self._test.labels, count)
+
+    def _check(self, count: int) -> None:
+        for setting in ("base_classes", "ways", "shots"):
+            value = getattr(self, setting)
+            if value < 1:
+                raise FscilError(f"The protocol's {setting} is {value}, but must be at least 1.")
+        if self.base_classes > count:
+            raise FscilError(f"{self.name} has {count} classes, fewer than the {self.base_classes} base classes asked for.")
+
+    def too_few(self) -> list[int]:
+        """Labels of the classes with fewer training images than shots."""
+        return [label for label, indices in enumerate(self._shuffled) if len(indices) < self.shots]
+
+    def require_shots(self) -> None:
+        """Refuse classes with fewer training images than shots."""
+        short = self.too_few()
+        if short:
+            named = ", ".join(f"{self.class_names[label]} ({len(self._shuffled[label])})" for label in short[:5])
+            more = f" and {len(short) - 5} more" if len(short) > 5 else ""
+            advice = "add images, remove the class or lower --shots"
+            raise FscilError(f"Too few training images for {self.shots} shots in {named}{more}: {advice}.")
+
+    @property
+    def session_count(self) -> int:
+        return len(self.session_classes)
+
+    def train_indices(self, session: int) -> Tensor:
+        """Positions in the data set's training images of the images of a session, class by class in the drawn order."""
+        shots = None if session == 0 else self.shots
+        return _joined([self._shuffled[label][:shots] for label in self.session_classes[session]])
+
+    def sessions(self, oracle: bool = False, held_out: int = 0) -> Iterator[Session]:
+        """The sessions in order; `held_out` images per base class are kept from training and handed out beside it."""
+        past: list[Tensor] = []
+        for t, classes in enumerate(self.session_classes):
+            indices, kept = (self.train_indices(t), None) if t or not held_out else self._held_out(held_out)
+            yield Session(
+                index=t,
+                classes=classes,
+                train=self._train.select(indices),
+                held_out=None if kept is None else self._train.select(kept),
+                past=self._train.select(_joined(past)) if oracle and t else None,
+                mean=self.mean,
+                std=self.std,
+                flips=self.flips,
+            )
+            past.append(indices)
+
+    def _held_out(self, count: int) -> tuple[Tensor, Tensor]:
+        """The base session's training indices without the last `count` of each class, and those."""
+        base = [self._shuffled[label] for label in self.session_classes[0]]
+        smallest = min(range(len(base)), key=lambda i: len(base[i]))
+        if len(base[smallest]) <= count:
+            name = self.class_names[self.session_classes[0][smallest]]
+            have = len(base[smallest])
+            raise FscilError(f"Class {name} has {have} training images, too few to keep {count} of them from training.")
+        return _joined([indices[:-count] for indices in base]), _joined([indices[-count:] for indices in base])
+
+    def test_indices(self, session: int) -> Tensor:
+        """Positions in the data set's test images of the images of a session's classes, by label and then position."""
+        return _joined([self._test_indices[label] for label in sorted(self.session_classes[session])])
+
+    def test(self, upto: int) -> Images:
+        """All test images of the classes of sessions 0..upto; test(t) begins with test(t - 1)."""
+        return self._test.select(_joined([self.test_indices(t) for t in range(upto + 1)]))
+
+    def fingerprint(self) -> str:
+        """A digest of the session lists and of all labels: equal when two runs saw the same sessions."""
+        digest = hashlib.sha256(repr((self.name, self.class_names, self.session_classes)).encode())
+        lists = [self.train_indices(t) for t in range(self.session_count)]
+        for numbers in (*lists, self._train.labels, self._test.labels):
+            digest.update(numbers.numpy().astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def _class_order(count: int, seed: int | None) -> tuple[int, ...]:
+    return tuple(range(count)) if seed is None else tuple(np.random.RandomState(seed).permutation(count).tolist())
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat([torch.empty(0, dtype=torch.int64), *parts])

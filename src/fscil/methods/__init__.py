@@ -1,0 +1,22 @@
+"""The methods: one file each; the folder is the registry."""
+
+import difflib
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+from fscil.errors import FscilError
+
+
+def names() -> tuple[str, ...]:
+    """Names of all methods, in alphabetical order."""
+    return tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.py") if not file.stem.startswith("_")))
+
+
+def load(name: str) -> ModuleType:
+    """The module of a method, with its `Config` and its `Method`."""
+    if name not in names():
+        close = difflib.get_close_matches(name, names(), 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names())}"
+        raise FscilError(f"unknown method {name!r}: {hint}")
+    return importlib.import_module(f"fscil.methods.{name}")

@@ -1,0 +1,37 @@
+"""Decoupled cosine: base training with a cosine classifier, then class means. The baseline every method has to beat.
+
+Described as "decoupled" training in Zhang et al., Few-Shot Incremental Learning with Continually Evolved Classifiers (CVPR 2021).
+The encoder is frozen after the base session; every class, old or new, is the mean of its features; an image belongs to the nearest mean
+by cosine. It is KT-RCNet's base model alone.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from fscil.data.sessions import Session
+from fscil.methods import _method
+from fscil.methods._method import Plan, base_plan, fit_cosine_classifier
+from fscil.nn.branches import Branch
+from fscil.nn.encoders import Encoder
+from fscil.training import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(_method.Common):
+    """Nothing beyond what every method has."""
+
+
+class Method(_method.Frozen):
+    """One Branch."""
+
+    def __init__(self, config: Config, encoder: Encoder):
+        super().__init__(config, encoder)
+        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views)])
+
+    def learn_base(self, session: Session, run: Run) -> None:
+        fit_cosine_classifier(self, self.branches[0].encoder, session, run)
+        self.teach(session, run)
+
+    def plan(self, base_images: int) -> list[Plan]:
+        return [*base_plan(self.config.base, self.config.pixels, base_images), Plan("prototypes", 1, 0, base_images, self.config.pixels)]

@@ -1,0 +1,198 @@
+"""KT-RCNet: Knowledge Transfer-driven Relation Complementation Network (Wang, Wang, Zhao, Qian; arXiv 2306.10942).
+
+A base model with a cosine classifier is trained as usual. A complementary model with a squared-Euclidean classifier is trained by RESA,
+Random Episode Sampling and Augmentation: pseudo-incremental tasks drawn from the base session, global ones (against the prototypes of
+all base classes) and local ones (among themselves and their rotated twins). Both encoders are then frozen, new classes are taught by
+their class means, and the two relations are added.
+
+paper                     here
+f_1, f_2                  self.f1, self.f2            encoders of the base and the complementary model
+W_1, W_2                  self.W1, self.W2            prototypes; columns of the two relations
+S, Q, S^a, Q^a            task.S, .Q, .support, .query  (the last two with the synthesised classes behind the real ones)
+Phi_1, Phi_2              cosine, euclid              relations
+s, d                      config.scale, self.f2.dim
+lambda_1, lambda_2        config.global_weight, config.local_weight
+"""
+
+import math
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fscil.data.episodes import Mix, Sampling, Synthesis, Task, episodes
+from fscil.data.sessions import Session
+from fscil.errors import FscilError
+from fscil.methods import _method
+from fscil.methods._method import Plan, base_plan, embed_all, fit_cosine_classifier, freeze, label_rows
+from fscil.nn.branches import Branch
+from fscil.nn.encoders import Encoder
+from fscil.nn.heads import EuclidHead
+from fscil.nn.prototypes import Prototypes
+from fscil.nn.relations import class_means, cosine, euclid
+from fscil.training import Descent, Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(_method.Common):
+    """Defaults are the paper's text; where it is silent, the authors' code."""
+
+    transfer: Descent = field(default_factory=Descent)  # complementary learning
+    complement: Literal["resa", "conventional", "tied"] = "resa"  # how f2 is trained: RESA, batches and a learned W2, not at all (f2 = f1)
+    tasks: int = 200  # episodes per epoch
+    way: int = 25  # pseudo-new classes of an episode
+    shot: int = 10  # support images per class
+    query: int = 15  # query images per class
+    synthesis: Synthesis = "rotate"  # how the twins are made: none, rotate, mixup, cutmix
+    mix: Mix = "inter"  # partners of mixup and cutmix: another class, or images of the same class
+    global_weight: float = 1.0  # lambda_1
+    local_weight: float = 1.0  # lambda_2
+    local_smoothing: float = 0.0  # label smoothing of the local loss over the wrong classes (the authors' code: 0.1)
+    base_relation: float = 1.0  # factor of r1/d in the global task (Eq. 7); 0 leaves f1 out of it
+    W1: Literal["means", "learned"] = "means"  # base rows of the cosine classifier: class means (Eq. 3) or the learned weights
+    batch_norm: Literal["train", "frozen"] = "train"  # f2's batch statistics in complementary learning
+    feature_scale: float = 1.0  # factor of f2's features; 0: the one with the least cross-entropy on held-out base images
+    complement_weight: float = 1.0  # weight of the complementary relation at inference
+
+
+class Method(_method.Frozen):
+    """Two Branches: B, the base model, and C, the complementary model."""
+
+    config: Config
+
+    def __init__(self, config: Config, encoder: Encoder):
+        super().__init__(config, encoder)
+        base = Branch("B", encoder, "cosine", config.views)
+        complement = Branch("C", deepcopy(encoder), "euclid", config.views, config.complement_weight)
+        self.branches = nn.ModuleList([base, complement])
+
+    @property
+    def f1(self) -> Encoder:
+        return self.branches[0].encoder
+
+    @property
+    def f2(self) -> Encoder:
+        return self.branches[1].encoder
+
+    @property
+    def W1(self) -> Prototypes:
+        return self.branches[0].prototypes
+
+    @property
+    def W2(self) -> Prototypes:
+        return self.branches[1].prototypes
+
+    def learn_base(self, base: Session, run: Run) -> None:
+        c, (B, C) = self.config, self.branches
+        learned = fit_cosine_classifier(self, self.f1, base, run)  # Eq. 1 and 2
+        self.f2.load_state_dict(self.f1.state_dict())
+        self.weight_computing(B, base, run)  # Eq. 3
+        C.feature_scale.fill_(c.feature_scale or self.fitted_scale(base, run))
+        self.weight_computing(C, base, run)  # Eq. 4
+        if c.complement == "resa":
+            self.complementary_learning(base, run)
+        elif c.complement == "conventional":
+            self.conventional_learning(base, run)
+        freeze(self.f2)
+        self.W1.clear()
+        self.W2.clear()
+        self.teach(base, run)
+        if c.W1 == "learned":
+            for label, row in zip(base.classes, learned, strict=True):
+                self.W1.set(label, row)
+
+    def weight_computing(self, branch: Branch, base: Session, run: Run) -> None:
+        """Class means of all base images, with the batch statistics and the view of inference."""
+        branch.eval()
+        branch.prototypes.clear()
+        branch.prototypes.add(base.train.labels, embed_all(branch.encode, base.train, self.test_view(base), run))
+
+    def complementary_learning(self, base: Session, run: Run) -> None:
+        """RESA and Algorithm 1: f2 is trained on pseudo-incremental tasks."""
+        c = self.config
+        sampling = Sampling(c.way, c.shot, c.query, c.synthesis, c.mix)
+        self.f2.requires_grad_(True)
+        for epoch in run.epochs("RESA", self, self.f2, c.transfer, c.tasks):
+            if epoch.fresh and epoch.number:
+                self.weight_computing(self.branches[1], base, run)
+            self.f2.train(c.batch_norm == "train")
+            for task in episodes(base.train, self.train_view(base), sampling, c.tasks, epoch):
+                epoch.step(self.loss(task.share(run.rank, run.world)))
+
+    def loss(self, task: Task) -> Tensor:
+        """L = lambda_1 L_global + lambda_2 L_local of one task, Algorithm 1 line by line."""
+        c = self.config
+        fS, fQ = self.encode(task.support), self.encode(task.query)  # two passes: batch norm sees support and query apart
+        W2l = class_means(fS)  # W2^pn, followed by W2^sa
+        L = fS.new_zeros(())
+        if c.global_weight:
+            L = L + c.global_weight * self.global_loss(task, W2l[: task.way], fQ[: task.way])
+        if c.local_weight:
+            r_local = euclid(fQ.flatten(0, 1), W2l)
+            y_local = torch.arange(len(fQ)).repeat_interleave(fQ.shape[1])
+            L = L + c.local_weight * smooth_cross_entropy(c.scale * r_local, y_local, c.local_smoothing)  # Eq. 9 and 10
+        return L
+
+    def global_loss(self, task: Task, W2pn: Tensor, fQ: Tensor) -> Tensor:
+        """Queries (way, query, d) against the pseudo-new rows and, for every other base class, the pseudo-old ones (Eq. 5 to 8)."""
+        c, d = self.config, self.f2.dim
+        r = euclid(fQ.flatten(0, 1), self.W2.with_rows(task.classes, W2pn))  # r2
+        if c.base_relation:
+            r = r + c.base_relation * self.base_relation(task) / d
+        y_global = self.W2.rows(task.classes).repeat_interleave(fQ.shape[1])
+        return F.cross_entropy(c.scale * r, y_global)
+
+    @torch.no_grad()
+    def base_relation(self, task: Task) -> Tensor:
+        """r1 of the queries (way * query, base classes): the frozen f1 against W1^pg (Eq. 5)."""
+        W1pn = class_means(self.f1(task.S.flatten(0, 1)).unflatten(0, task.S.shape[:2]))
+        return cosine(self.f1(task.Q.flatten(0, 1)), self.W1.with_rows(task.classes, W1pn))
+
+    def encode(self, images: Tensor) -> Tensor:
+        """f2 of images (way, k, 3, p, p) -> (way, k, d), on the scale at which relations are measured."""
+        return self.branches[1].feature_scale * self.f2(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+
+    def conventional_learning(self, base: Session, run: Run) -> None:
+        """The C-model without RESA (row 2 and 3 of the ablation): batches, and a W2 that is learned and then replaced by means."""
+        c, row = self.config, label_rows(self.W2.classes)
+        net = nn.ModuleList([self.f2.requires_grad_(True), EuclidHead(self.W2.means(), c.scale)])
+        steps, view = math.ceil(len(base.train) / c.base.batch), self.train_view(base)
+        for epoch in run.epochs("conventional", net, net, c.transfer, steps):
+            self.f2.train(c.batch_norm == "train")
+            for x, y in epoch.batches(base.train, view, c.base.batch):
+                epoch.step(F.cross_entropy(net[1](self.encode(x.unsqueeze(0))[0]), row[y]))
+
+    @torch.no_grad()
+    def fitted_scale(self, base: Session, run: Run) -> float:
+        """The feature scale at which softmax(s r2) predicts images best that were kept from training."""
+        if base.held_out is None:
+            raise FscilError("feature_scale 0 is fitted on held-out base images; set --held-out to 5 or more")
+        f, W = embed_all(self.f1, base.held_out, self.test_view(base), run), self.W1.means()  # f2 still equals f1
+        y = label_rows(self.W1.classes)[base.held_out.labels]
+        scales = torch.logspace(-3, 6, 37, base=2)
+        losses = [F.cross_entropy(self.config.scale * euclid(g * f, g * W), y) for g in scales]
+        return float(scales[torch.stack(losses).argmin()])
+
+    def plan(self, base_images: int) -> list[Plan]:
+        c = self.config
+        stages = base_plan(c.base, c.pixels, base_images)
+        encoded = 3 * base_images
+        if c.complement == "resa":
+            images = c.way * (c.shot + c.query)
+            twins = 0 if c.synthesis == "none" else images
+            f1 = images if c.global_weight and c.base_relation else 0
+            stages.append(Plan("RESA", c.transfer.epochs * c.tasks, images + twins, f1, c.pixels))
+            encoded += c.transfer.epochs * base_images
+        elif c.complement == "conventional":
+            steps = math.ceil(base_images / c.base.batch)
+            stages.append(Plan("conventional", c.transfer.epochs * steps, c.base.batch, 0, c.pixels))
+        return [*stages, Plan("prototypes", 1, 0, encoded, c.pixels)]
+
+
+def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
+    """Cross-entropy with 1 - smoothing on the true class and the rest spread over the wrong ones (torch spreads over all classes)."""
+    k = logits.shape[1]
+    return F.cross_entropy(logits, y, label_smoothing=smoothing * k / (k - 1) if k > 1 else 0.0)

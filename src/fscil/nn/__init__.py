@@ -1,0 +1,1 @@
+"""Networks and the pieces that methods share."""

@@ -1,0 +1,69 @@
+"""Branch = encoder + prototypes + relation + weight. A sum of Branches is a model that can be taught, exported and served."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fscil.nn.encoders import Encoder
+from fscil.nn.prototypes import Prototypes
+from fscil.nn.relations import Relation, linear_form, query_form, relate
+
+Views = Literal["one", "flip", "flip+shift"]
+
+
+def test_views(images: Tensor, views: Views) -> list[Tensor]:
+    """The views of images (n, 3, p, p) whose features are averaged: the image, its mirror image, both shifted by one pixel."""
+    shown = [images]
+    if views == "flip+shift":
+        padded = F.pad(images, (1, 1, 1, 1), mode="reflect")
+        p, q = images.shape[-2:]
+        shown += [padded[..., :p, :q], padded[..., 2 : p + 2, 2 : q + 2]]
+    if views != "one":
+        shown += [view.flip(-1) for view in shown]
+    return shown
+
+
+class Branch(nn.Module):
+    """weight * relation(encoder(x), prototypes)."""
+
+    def __init__(self, name: str, encoder: Encoder, relation: Relation, views: Views = "one", weight: float = 1.0):
+        super().__init__()
+        self.name, self.relation, self.views = name, relation, views
+        self.encoder = encoder
+        self.prototypes = Prototypes(encoder.dim)
+        self.register_buffer("weight", torch.tensor(weight))
+        self.register_buffer("feature_scale", torch.tensor(1.0))
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Features (n, dim) of the images as they are, on the scale at which relations are measured."""
+        return self.feature_scale * self.encoder(images)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Features (n, dim) averaged over the test views; cosine features are made unit length before they are averaged."""
+        shown = [self.encode(view) for view in test_views(images, self.views)]
+        if len(shown) == 1:
+            return shown[0]
+        return torch.stack([F.normalize(f, dim=1) if self.relation == "cosine" else f for f in shown]).mean(0)
+
+    def relate(self, features: Tensor) -> Tensor:
+        """Weighted relations (n, classes) of features (n, dim)."""
+        return self.weight * relate(self.relation, features, self.prototypes.means())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.relate(self.embed(images))
+
+
+def fused_scores(branches: Iterable[Branch], features: Iterable[Tensor]) -> Tensor:
+    """Sum of the branches' relations as one product, float32: features of each branch (n, d_b) -> (n, classes)."""
+    queries, keys, bias, offset = [], [], 0.0, 0.0
+    for branch, f in zip(branches, features, strict=True):
+        query, shift = query_form(branch.relation, f)
+        form = linear_form(branch.relation, branch.prototypes.means())
+        queries.append(query)
+        keys.append(branch.weight * form.keys)
+        bias = bias + branch.weight * form.bias
+        offset = offset + branch.weight * shift
+    return torch.cat(queries, 1) @ torch.cat(keys, 1).T + bias + offset.unsqueeze(1)

@@ -1,0 +1,209 @@
+"""Encoders by name. Contract: `stages` (a Sequential), `pool`, `dim`, `pixels`; images (n, 3, p, p) -> features (n, dim) in float32."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fscil.errors import FscilError
+from fscil.nn import compute
+
+
+class Encoder(nn.Module):
+    """stages -> pool. Convolutions run in `precision`; features come back as float32, so that relations never lose digits."""
+
+    def __init__(self, stages: nn.Sequential, dim: int, pixels: int, pool: nn.Module | None = None):
+        super().__init__()
+        self.stages = stages
+        self.pool = pool or nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.dim, self.pixels = dim, pixels
+        self.precision = torch.float32
+        self._macs: dict[int, int] = {}
+
+    def forward(self, images: Tensor) -> Tensor:
+        compute.record(self, images, self.macs(images.shape[-1]))
+        with torch.autocast(images.device.type, self.precision, enabled=self.precision != torch.float32):
+            return self.pool(self.stages(images)).float()
+
+    def macs(self, pixels: int) -> int:
+        """Multiply-adds of one forward pass of one image."""
+        if pixels not in self._macs:
+            self._macs[pixels] = compute.macs_per_image(nn.Sequential(self.stages, self.pool), pixels)
+        return self._macs[pixels]
+
+
+def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
+    """The encoder called `name`, for images of `pixels`; `weights` is a local file or, for timm models, "pretrained" (from the model hub)."""
+    if pixels < 8:
+        raise FscilError(f"encoders need images of at least 8 pixels, got {pixels}; set --pixels")
+    if name.startswith("timm:"):
+        return _timm(name.removeprefix("timm:"), pixels, weights)
+    if name not in BUILDERS:
+        close = difflib.get_close_matches(name, BUILDERS, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise FscilError(f"unknown encoder {name!r}{hint} Known: {', '.join(BUILDERS)}, timm:NAME")
+    return BUILDERS[name](pixels, weights)
+
+
+def _resnet18(pixels: int, weights: str | None) -> Encoder:
+    """ResNet-18 with the ImageNet stem, the paper's encoder (512-d)."""
+    net = _create_timm("resnet18", weights)
+    stem = nn.Sequential(net.conv1, net.bn1, net.act1, net.maxpool)
+    return Encoder(nn.Sequential(stem, net.layer1, net.layer2, net.layer3, net.layer4), 512, pixels)
+
+
+def _resnet18_small(pixels: int, weights: str | None) -> Encoder:
+    """ResNet-18 with a 3x3 stem and no max-pool, for small images (512-d)."""
+    _no_weights("resnet18_small", weights)
+    net = _create_timm("resnet18", None)
+    stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), net.bn1, net.act1)
+    return Encoder(nn.Sequential(stem, net.layer1, net.layer2, net.layer3, net.layer4), 512, pixels)
+
+
+class Residual(nn.Module):
+    """activation(body(x) + shortcut(x)), optionally followed by a max-pool."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module, activation: nn.Module, pool: nn.Module | None = None):
+        super().__init__()
+        self.body, self.shortcut, self.activation, self.pool = body, shortcut, activation, pool or nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pool(self.activation(self.body(x) + self.shortcut(x)))
+
+
+def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+    return [convolution, nn.BatchNorm2d(outputs)]
+
+
+def _shortcut(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
+    same = inputs == outputs and stride == 1
+    return nn.Identity() if same else nn.Sequential(*_convolution(inputs, outputs, 1, stride))
+
+
+def _resnet20(pixels: int, weights: str | None) -> Encoder:
+    """The 20-layer CIFAR ResNet, 16/32/64 channels (64-d)."""
+    _no_weights("resnet20", weights)
+
+    def block(inputs: int, outputs: int, stride: int) -> nn.Module:
+        body = [*_convolution(inputs, outputs, 3, stride), nn.ReLU(), *_convolution(outputs, outputs)]
+        return Residual(nn.Sequential(*body), _shortcut(inputs, outputs, stride), nn.ReLU())
+
+    stages = [nn.Sequential(*_convolution(3, 16), nn.ReLU())]
+    for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 64, 2)):
+        stages.append(nn.Sequential(block(inputs, outputs, stride), *(block(outputs, outputs, 1) for _ in range(2))))
+    return Encoder(nn.Sequential(*stages), 64, pixels)
+
+
+def _resnet12(pixels: int, weights: str | None) -> Encoder:
+    """ResNet-12 of the few-shot literature, 64/160/320/640 channels (640-d)."""
+    _no_weights("resnet12", weights)
+
+    def block(inputs: int, outputs: int) -> nn.Module:
+        act = nn.LeakyReLU(0.1)
+        body = [*_convolution(inputs, outputs), act, *_convolution(outputs, outputs), act, *_convolution(outputs, outputs)]
+        return Residual(nn.Sequential(*body), _shortcut(inputs, outputs), act, nn.MaxPool2d(2))
+
+    widths = (3, 64, 160, 320, 640)
+    return Encoder(nn.Sequential(*(block(a, b) for a, b in zip(widths, widths[1:], strict=False))), 640, pixels)
+
+
+def _fast(pixels: int, weights: str | None) -> Encoder:
+    """A small wide net that learns much per multiply-add on a CPU: 2x2 stem, three blocks of 64/256/256 channels (256-d).
+
+    Images of 64 pixels and more enter through a stem of stride two.
+    """
+    _no_weights("fast", weights)
+    stride = 1 if pixels < 64 else 2
+    stages = [nn.Sequential(nn.Conv2d(3, 24, 2 * stride, stride), nn.GELU())]
+    inputs = 24
+    for outputs in (64, 256, 256):
+        first, norm = _convolution(inputs, outputs)
+        stages.append(nn.Sequential(first, nn.MaxPool2d(2), norm, nn.ReLU(), *_convolution(outputs, outputs), nn.ReLU()))
+        inputs = outputs
+    return Encoder(nn.Sequential(*stages), inputs, pixels)
+
+
+class _TimmPool(nn.Module):
+    """The pooling of a timm model, whatever its kind (convolutional or with tokens)."""
+
+    def __init__(self, net: nn.Module):
+        super().__init__()
+        self.net = [net]  # in a list: its parameters already belong to the stage
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net[0].forward_head(x, pre_logits=True)
+
+
+class _TimmFeatures(nn.Module):
+    def __init__(self, net: nn.Module):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net.forward_features(x)
+
+
+def _timm(name: str, pixels: int, weights: str | None) -> Encoder:
+    """Any timm model, as one stage."""
+    net = _create_timm(name, weights)
+    return Encoder(nn.Sequential(_TimmFeatures(net)), net.num_features, pixels, _TimmPool(net))
+
+
+def _create_timm(name: str, weights: str | None) -> nn.Module:
+    import timm
+
+    if name not in timm.list_models():
+        close = difflib.get_close_matches(name, timm.list_models(), 1)
+        raise FscilError(f"timm has no model {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+    if weights == "pretrained":
+        try:
+            return timm.create_model(name, pretrained=True, num_classes=0)
+        except Exception as problem:
+            raise FscilError(
+                f"the weights of {name} could not be fetched from the model hub ({type(problem).__name__}); "
+                "give a local file with --weights FILE.safetensors instead"
+            ) from problem
+    net = timm.create_model(name, num_classes=0)
+    if weights is not None:
+        load_weights(net, Path(weights))
+    return net
+
+
+def load_weights(net: nn.Module, path: Path) -> None:
+    """Loads a .safetensors (or weights-only .pt/.pth) file into a network; a classifier head in the file is left out."""
+    if not path.is_file():
+        raise FscilError(f"there is no weights file {path}; give a .safetensors or .pth file with --weights")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as problem:
+        raise FscilError(f"{path} is not a readable weights file ({type(problem).__name__}: {problem})") from problem
+    wanted = net.state_dict()
+    state = {key: value for key, value in state.items() if key in wanted}
+    wrong = [key for key in wanted if key not in state or state[key].shape != wanted[key].shape]
+    wrong = [key for key in wrong if not key.endswith("num_batches_tracked")]
+    if wrong:
+        raise FscilError(f"{path} does not fit {type(net).__name__}: {wrong[0]!r} is missing or has another shape")
+    net.load_state_dict({**wanted, **state})
+
+
+def _no_weights(name: str, weights: str | None) -> None:
+    if weights is not None:
+        raise FscilError(f"encoder {name} has no pretrained weights; leave --weights away or take resnet18 or timm:NAME")
+
+
+BUILDERS: dict[str, Callable[[int, str | None], Encoder]] = {
+    "resnet18": _resnet18,
+    "resnet18_small": _resnet18_small,
+    "resnet20": _resnet20,
+    "resnet12": _resnet12,
+    "fast": _fast,
+}

@@ -1,0 +1,115 @@
+"""A bank of class prototypes that grows, forgets and renames."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fscil.errors import FscilError
+
+
+class Prototypes(nn.Module):
+    """Sum and count of the features of each class; rows are found by label, never by position.
+
+    Sums and counts (instead of means) keep the mean exact when photos of a known class are added later. Spare rows make adding O(1).
+
+    >>> bank = Prototypes(2)
+    >>> bank.add(torch.tensor([7, 7]), torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
+    >>> bank.means().tolist()
+    [[2.0, 0.0]]
+    """
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+        self.size = 0
+        self._row: dict[int, int] = {}
+        self.register_buffer("sums", torch.zeros(0, dim, dtype=torch.float64))
+        self.register_buffer("counts", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Labels in row order."""
+        return tuple(self._row)
+
+    def means(self) -> Tensor:
+        """Class means (classes, dim), float32."""
+        return (self.sums[: self.size] / self.counts[: self.size, None]).float()
+
+    def add(self, labels: Tensor, features: Tensor) -> None:
+        """Counts features (n, dim) in; a label that is new gets the next row."""
+        for label in dict.fromkeys(labels.tolist()):
+            if label not in self._row:
+                self._append(label)
+        rows = torch.tensor([self._row[label] for label in labels.tolist()], device=self.sums.device)
+        self.sums.index_add_(0, rows, features.detach().to(self.sums))
+        self.counts.index_add_(0, rows, torch.ones_like(rows))
+
+    def set(self, label: int, vector: Tensor) -> None:
+        """Makes `vector` (dim,) the prototype of one class, as if it had been its only photo."""
+        if label not in self._row:
+            self._append(label)
+        row = self._row[label]
+        self.sums[row], self.counts[row] = vector.detach().to(self.sums), 1
+
+    def clear(self) -> None:
+        """Forgets every class."""
+        self.size, self._row = 0, {}
+
+    def remove(self, label: int) -> None:
+        """Forgets one class; the rows behind it move up and nothing of it stays in memory."""
+        row = self.row(label)
+        for name in ("sums", "counts", "labels"):
+            buffer = getattr(self, name)
+            buffer[row : self.size - 1] = buffer[row + 1 : self.size].clone()
+            buffer[self.size - 1] = 0
+        self.size -= 1
+        self._index()
+
+    def row(self, label: int) -> int:
+        if label not in self._row:
+            raise FscilError(f"there is no prototype of class {label}; known are {len(self._row)} classes")
+        return self._row[label]
+
+    def rows(self, labels: Tensor) -> Tensor:
+        """Rows of labels (n,) -> (n,)."""
+        return torch.tensor([self.row(label) for label in labels.tolist()], device=labels.device)
+
+    def with_rows(self, labels: Tensor, rows: Tensor) -> Tensor:
+        """Means with the rows of `labels` (n,) replaced by `rows` (n, dim); gradients flow into the replaced rows only.
+
+        This equals the paper's concatenation of pseudo-old and pseudo-new weights, in the order of the bank.
+        """
+        return self.means().index_copy(0, self.rows(labels), rows.float())
+
+    def _append(self, label: int) -> None:
+        if self.size == len(self.counts):
+            spare = max(64, self.size)
+            self.sums = torch.cat([self.sums, self.sums.new_zeros(spare, self.dim)])
+            self.counts = torch.cat([self.counts, self.counts.new_zeros(spare)])
+            self.labels = torch.cat([self.labels, self.labels.new_zeros(spare)])
+        self.sums[self.size], self.counts[self.size], self.labels[self.size] = 0, 0, label
+        self._row[label] = self.size
+        self.size += 1
+
+    def _index(self) -> None:
+        self._row = {label: row for row, label in enumerate(self.labels[: self.size].tolist())}
+
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        for name in ("sums", "counts", "labels"):
+            destination[prefix + name] = getattr(self, name)[: self.size].clone()
+
+    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
+        names = ("sums", "counts", "labels")
+        absent = [prefix + name for name in names if prefix + name not in state]
+        if absent:
+            missing.extend(absent)
+            return
+        if state[prefix + "sums"].shape[1] != self.dim:
+            errors.append(f"{prefix}sums has {state[prefix + 'sums'].shape[1]} dimensions, expected {self.dim}")
+            return
+        for name in names:
+            setattr(self, name, state[prefix + name].clone().to(getattr(self, name).device))
+        self.size = len(self.counts)
+        self._index()

@@ -1,0 +1,72 @@
+"""How close a feature is to a prototype: the two relations of the paper, and class means.
+
+Every relation is linear in a query once the prototypes are known: relation(f, W) = query(f) . keys(W)^T + bias(W) + offset(f).
+A sum of relations is therefore one matrix product, which is what inference, export and large class counts use.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Relation = Literal["cosine", "euclid"]
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Phi_1, Eq. 1: cosine of every row of `a` (n, d) with every row of `b` (c, d) -> (n, c)."""
+    return F.normalize(a.float(), dim=-1) @ F.normalize(b.float(), dim=-1).T
+
+
+def squared_distance(a: Tensor, b: Tensor) -> Tensor:
+    """||a - b||^2 between every row of `a` (n, d) and of `b` (c, d) -> (n, c), in float32."""
+    a, b = a.float(), b.float()
+    return a.square().sum(1, keepdim=True) - 2 * a @ b.T + b.square().sum(1)
+
+
+def euclid(a: Tensor, b: Tensor) -> Tensor:
+    """Phi_2, below Eq. 6: -||a - b||^2 / d -> (n, c)."""
+    return -squared_distance(a, b) / a.shape[1]
+
+
+def class_means(features: Tensor) -> Tensor:
+    """Eq. 3 and 4 for an episode: (way, shot, d) -> (way, d)."""
+    return features.mean(1)
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """A relation to fixed prototypes as keys (c, d) and bias (c,)."""
+
+    keys: Tensor
+    bias: Tensor
+
+
+def linear_form(relation: Relation, prototypes: Tensor) -> LinearForm:
+    """The part of a relation that depends on the prototypes (c, d)."""
+    W = prototypes.float()
+    if relation == "cosine":
+        return LinearForm(F.normalize(W, dim=1), W.new_zeros(len(W)))
+    return LinearForm(2 * W / W.shape[1], -W.square().mean(1))
+
+
+def query_form(relation: Relation, features: Tensor) -> tuple[Tensor, Tensor]:
+    """The part that depends on the query: (n, d) and its offset (n,), the same for every class."""
+    f = features.float()
+    if relation == "cosine":
+        return F.normalize(f, dim=1), f.new_zeros(len(f))
+    return f, -f.square().mean(1)
+
+
+def relate(relation: Relation, features: Tensor, prototypes: Tensor) -> Tensor:
+    """The relation as the paper writes it: (n, d), (c, d) -> (n, c)."""
+    return cosine(features, prototypes) if relation == "cosine" else euclid(features, prototypes)
+
+
+def mean_of_labels(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct labels (c,) in ascending order and the mean feature of each (c, d)."""
+    classes, inverse = torch.unique(labels, return_inverse=True)
+    sums = features.new_zeros(len(classes), features.shape[1], dtype=torch.float64)
+    sums.index_add_(0, inverse, features.double())
+    return classes, (sums / torch.bincount(inverse, minlength=len(classes)).unsqueeze(1)).float()

@@ -1,0 +1,44 @@
+"""Progress for people: a bar on a terminal, a line now and then in a log file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+LINE_SECONDS = 30.0
+
+
+class Bar:
+    """Progress of one stage with its running loss; silent unless `shown`."""
+
+    def __init__(self, title: str, total: int, shown: bool = True):
+        self.title, self.total, self.shown = title, total, shown
+        self._loss: float | None = None
+        self._said = time.monotonic()
+        self._bar = None
+
+    def __enter__(self) -> Bar:
+        if self.shown and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.fields[loss]}"))
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self.title, total=self.total, loss="")
+            self._bar.start()
+        return self
+
+    def advance(self, done: int, loss: float | None = None) -> None:
+        if loss is not None:
+            self._loss = loss if self._loss is None else 0.95 * self._loss + 0.05 * loss
+        told = "" if self._loss is None else f"loss {self._loss:.3f}"
+        if self._bar:
+            self._bar.update(self._task, completed=done, loss=told)
+        elif self.shown and time.monotonic() - self._said > LINE_SECONDS:
+            self._said = time.monotonic()
+            print(f"{self.title}: {done} of {self.total} {told}", file=sys.stderr, flush=True)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar:
+            self._bar.stop()

@@ -1,0 +1,87 @@
+"""The numbers of the paper's tables, kept in published.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from fscil import metrics
+from fscil.report.rows import Section
+
+STANDARD = {"shots": 5, "shots_seed": 1, "order_seed": None}
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One line of a published table; `gain` is over never learning a new class, from the share of base classes."""
+
+    name: str
+    method: str  # the method's name here; empty for rows of a study
+    sessions: tuple[float, ...]
+    avg: float
+    diff: float | None
+    gain: float
+
+    @property
+    def performance_drop(self) -> float:
+        return metrics.performance_drop(self.sessions)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the paper prints about one data set: its comparison and, where there is one, a study of its parts."""
+
+    title: str
+    rows: tuple[PublishedRow, ...]
+    notes: tuple[str, ...]
+    study: str
+    study_rows: tuple[PublishedRow, ...]
+
+
+@cache
+def numbers() -> dict[str, Any]:
+    return json.loads(files("fscil.report").joinpath("published.json").read_text(encoding="utf-8"))
+
+
+def source() -> str:
+    return numbers()["source"]
+
+
+def dataset_title(dataset: str) -> str:
+    return numbers()["datasets"].get(dataset, {}).get("title", dataset)
+
+
+def published(dataset: str) -> Published | None:
+    """The published rows of a data set, if the paper has it."""
+    table = numbers()["datasets"].get(dataset)
+    if table is None:
+        return None
+    study = numbers()["studies"].get(dataset, {"title": "", "rows": []})
+    base, ways = table["base_classes"], table["ways"]
+    return Published(
+        title=table["title"],
+        rows=tuple(published_row(row, base, ways) for row in table["rows"]),
+        notes=tuple(table["notes"]),
+        study=study["title"],
+        study_rows=tuple(published_row(row, base, ways) for row in study["rows"]),
+    )
+
+
+def published_row(row: dict[str, Any], base: int, ways: int) -> PublishedRow:
+    sessions = tuple(row["sessions"])
+    shares = [base / (base + ways * index) for index in range(len(sessions))]
+    gain = metrics.gain(sessions, shares)
+    return PublishedRow(row["name"], row.get("method", ""), sessions, row["avg"], row.get("diff"), gain)
+
+
+def comparable(section: Section) -> Published | None:
+    """The published rows if a run of the section learned the same sessions as the paper."""
+    found = published(section.dataset)
+    if found is None or len(found.rows[0].sessions) != section.sessions:
+        return None
+    protocols = [row.facts.get("protocol") or {} for row in section.rows]
+    standard = any(all(protocol.get(key, value) == value for key, value in STANDARD.items()) for protocol in protocols)
+    return found if standard else None

@@ -1,0 +1,138 @@
+"""A run as the report sees it, and how it is read from the folder that `fscil run` wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fscil import metrics
+from fscil.errors import FscilError
+from fscil.metrics import FirstSeen, Labels, RunMetrics
+
+TOTAL = "sum"  # the method's own prediction, beside those of its branches
+RESULTS_KIND = "fscil results"  # marks the JSON files made from run folders
+FORMAT = 1
+NEEDED = ("method", "dataset", "recipe", "seed", "sessions")
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of the last test; classes in the order of their sessions, then of their labels."""
+
+    counts: np.ndarray  # (classes, classes), rows are the truth
+    names: tuple[str, ...]
+    sessions: tuple[int, ...]  # the session of each class
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed of one method on one data set."""
+
+    source: Path
+    facts: dict[str, Any]  # what run.json says about the run
+    curves: dict[str, RunMetrics]  # TOTAL and one entry per branch
+    learning: tuple[dict[str, Any], ...]  # session-NN.json of each session finished
+    confusion: Confusion | None
+
+    @property
+    def complete(self) -> bool:
+        return len(self.learning) >= self.facts["sessions"]
+
+    @property
+    def macs(self) -> float:
+        return self._sum("macs")
+
+    @property
+    def seconds(self) -> float:
+        return self._sum("learn_seconds") + self._sum("test_seconds")
+
+    @property
+    def peak_memory(self) -> float:
+        return float(max((session.get("peak_memory_bytes") or 0 for session in self.learning), default=0))
+
+    def _sum(self, key: str) -> float:
+        return float(sum(session.get(key) or 0 for session in self.learning))
+
+
+def read_folder(folder: Path) -> Run:
+    """The run in a folder written by `fscil run`, with the sessions it has finished."""
+    facts = read_facts(folder / "run.json", (*NEEDED, "first_seen", "class_names"))
+    first_seen, names = read_classes(facts.pop("first_seen"), facts.pop("class_names"), folder / "run.json")
+    learning = read_learning(folder, facts["sessions"])
+    tests = [read_predictions(folder / f"predictions-{i:02d}.safetensors", first_seen, i) for i in range(len(learning))]
+    answers = [name for name in tests[0] if name != "truth"] if tests else [TOTAL]
+    curves = {
+        name: metrics.run_metrics([(test["truth"], test[name]) for test in tests], first_seen) for name in answers
+    }
+    return Run(folder, facts, curves, learning, last_confusion(tests, first_seen, names) if tests else None)
+
+
+def read_facts(file: Path, needed: Sequence[str]) -> dict[str, Any]:
+    """The object in run.json or in a results file, known to be of our format and to hold the needed keys."""
+    content = read_object(file)
+    missing = [key for key in needed if key not in content]
+    if missing:
+        raise FscilError(f"{file} was not written by fscil: it has no {missing[0]!r}; leave it out of the report.")
+    if content.get("format") != FORMAT:
+        written = content.get("format")
+        raise FscilError(f"{file} has format {written!r}, this version reads {FORMAT}: use the version that wrote it.")
+    if not isinstance(content["sessions"], int):
+        raise FscilError(f"{file} is broken: 'sessions' is {content['sessions']!r}, not a number of sessions.")
+    return content
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except (ValueError, OSError) as error:
+        raise FscilError(f"{file} cannot be read ({error}): run its command again or leave it out.") from None
+    if not isinstance(content, dict):
+        raise FscilError(f"{file} was not written by fscil: it holds no JSON object; leave it out of the report.")
+    return content
+
+
+def read_classes(first_seen: Any, names: Any, file: Path) -> tuple[dict[int, int], tuple[str, ...]]:
+    try:
+        sessions = {int(label): int(session) for label, session in first_seen.items()}
+        return sessions, tuple(str(names[label]) for label in range(max(sessions) + 1))
+    except (AttributeError, TypeError, ValueError, IndexError):
+        raise FscilError(f"{file} is broken: 'first_seen' and 'class_names' do not describe the same classes.") from None
+
+
+def read_learning(folder: Path, planned: int) -> tuple[dict[str, Any], ...]:
+    """session-00.json, session-01.json, ... up to the first that is missing."""
+    files = [folder / f"session-{index:02d}.json" for index in range(planned)]
+    finished = next((index for index, file in enumerate(files) if not file.is_file()), planned)
+    return tuple(read_object(file) for file in files[:finished])
+
+
+def read_predictions(file: Path, first_seen: FirstSeen, index: int) -> dict[str, Labels]:
+    """Labels (n,) under "truth", TOTAL and the names of the branches, checked against the sessions."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        tensors = load_file(file)
+        found = {"truth": tensors["truth"], TOTAL: tensors["predicted"]}
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise FscilError(f"{file} cannot be read ({error}): run its command again or leave it out.") from None
+    found |= {name.removeprefix("branch."): tensors[name] for name in sorted(tensors) if name.startswith("branch.")}
+    for name, labels in found.items():
+        if labels.ndim != 1 or labels.shape != found["truth"].shape:
+            raise FscilError(f"{file} is broken: {name!r} has shape {labels.shape}, the truth {found['truth'].shape}.")
+        strangers = [int(label) for label in np.unique(labels) if first_seen.get(int(label), index + 1) > index]
+        if strangers:
+            raise FscilError(f"{file} is broken: {name!r} holds label {strangers[0]}, of no session up to {index}.")
+    return found
+
+
+def last_confusion(tests: list[dict[str, Labels]], first_seen: FirstSeen, names: Sequence[str]) -> Confusion:
+    seen = [label for label, session in first_seen.items() if session < len(tests)]
+    order = sorted(seen, key=lambda label: (first_seen[label], label))
+    counts = metrics.confusion(tests[-1]["truth"], tests[-1][TOTAL], order)
+    return Confusion(counts, tuple(names[label] for label in order), tuple(first_seen[label] for label in order))

@@ -1,0 +1,28 @@
+"""From the paths a user names to the run folders and results files behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fscil.errors import FscilError
+from fscil.report.runs import RESULTS_KIND, read_object
+
+
+def find(path: Path) -> list[Path]:
+    """Run folders and results files at or below a path, sorted."""
+    if not path.exists():
+        raise FscilError(f"There is nothing at {path}: give a run folder, a parent of run folders or a results file.")
+    if path.is_file() or (path / "run.json").is_file():
+        return [path]
+    folders = sorted(found.parent for found in path.rglob("run.json"))
+    files = [file for file in sorted(path.rglob("*.json")) if file.parent not in folders and is_results(file)]
+    if not folders and not files:
+        raise FscilError(f"{path} holds no run (no run.json and no results file below it): `fscil run` makes one.")
+    return folders + files
+
+
+def is_results(file: Path) -> bool:
+    try:
+        return read_object(file).get("kind") == RESULTS_KIND
+    except FscilError:
+        return False

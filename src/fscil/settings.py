@@ -1,0 +1,206 @@
+"""Settings of a method: dataclass defaults < recipe file < command line, strictly typed, misspellings named."""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import textwrap
+import tokenize
+import tomllib
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fscil.errors import FscilError
+from fscil.strict import cast, describe
+
+RECIPES = Path(__file__).parent / "recipes"
+DEFAULTS = "paper"  # the recipe that is the dataclass defaults unless a file says otherwise
+SMALL = "small"  # the recipe sized for two CPU cores
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One leaf of a configuration, named by its dotted path."""
+
+    name: str
+    hint: object
+    value: object
+    help: str
+    group: str  # comment of the nested dataclass it belongs to, "" at the top
+
+
+def recipe_names(method: str, dataset: str) -> tuple[str, ...]:
+    """Names of the recipes that ship for a method on a data set."""
+    files = [file for scope in (dataset, "any") for file in (RECIPES / method).glob(f"{scope}.*.toml")]
+    return tuple(sorted({DEFAULTS} | {file.name.split(".")[1] for file in files}))
+
+
+def default_recipe(method: str, dataset: str) -> str:
+    """The recipe to take when none is named: the one for two CPU cores where it ships, else the defaults."""
+    return SMALL if SMALL in recipe_names(method, dataset) else DEFAULTS
+
+
+def resolve(
+    config_class: type,
+    method: str,
+    dataset: str,
+    recipe: str | Path,
+    overrides: Mapping[str, object] = types.MappingProxyType({}),
+) -> typing.Any:
+    """The configuration of a method: its defaults, changed by the recipe, changed by `overrides` ("base.epochs": 3)."""
+    leaves = flatten(config_class())
+    file = _recipe_file(method, dataset, recipe)
+    changes: dict[str, object] = {}
+    if file:
+        changes |= _checked(dict(_walk(_read(file))), leaves, f"{file}: ", f"in a recipe of {method}")
+    changes |= _checked(overrides, leaves, "", f"of {method}")
+    try:
+        return _replace(config_class(), changes)
+    except ValueError as error:
+        raise FscilError(f"{f'{file}: ' if file else ''}{method}: {error}") from error
+
+
+def flatten(config: object) -> dict[str, Setting]:
+    """All leaves of a configuration by dotted name, with type, value and the field's comment as help."""
+    return {leaf.name: leaf for leaf in _leaves(config)}
+
+
+def to_dict(config: object) -> dict[str, typing.Any]:
+    """A configuration as nested dictionary of JSON values."""
+    return {name: _plain(value) for name, value in vars(config).items()}
+
+
+def differences(there: Mapping[str, object], here: Mapping[str, object]) -> list[str]:
+    """What differs between two nested dictionaries, one line per setting: "base.epochs: 16 there, 20 here"."""
+    a, b = ({name: _plain(value) for name, value in _walk(tree)} for tree in (there, here))
+    told = {name: [str(tree[name]) if name in tree else "absent" for tree in (a, b)] for name in {**a, **b}}
+    return [
+        f"{name}: {one} there, {other} here"
+        for name, (one, other) in told.items()
+        if (name in a) != (name in b) or a[name] != b[name]
+    ]
+
+
+def suggestion(wrong: str, known: Collection[str]) -> str:
+    """The end of an error message about an unknown name: the closest known name, else all of them."""
+    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+def comments(config_class: type) -> dict[str, str]:
+    """The comment on each field's own line, by field name, so that a setting is described once: in the source."""
+    found: dict[str, str] = {}
+    for owner in reversed(config_class.__mro__):
+        if dataclasses.is_dataclass(owner):
+            found |= _own_comments(owner)
+    return found
+
+
+def _own_comments(owner: type) -> dict[str, str]:
+    try:
+        source = textwrap.dedent(inspect.getsource(owner))
+    except (OSError, TypeError):  # defined where no source file exists
+        return {}
+    lines = iter(source.splitlines(keepends=True))
+    on_line = {
+        token.start[0]: token.string.lstrip("#: ")
+        for token in tokenize.generate_tokens(lambda: next(lines, ""))
+        if token.type == tokenize.COMMENT
+    }
+    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    return {
+        node.target.id: on_line[node.end_lineno]
+        for node in body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno in on_line
+    }
+
+
+def _leaves(config: typing.Any, prefix: str = "", group: str = "") -> Iterator[Setting]:
+    helps, hints = comments(type(config)), typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value, comment = getattr(config, field.name), helps.get(field.name, "")
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{field.name}.", comment or group)
+        else:
+            yield Setting(prefix + field.name, hints[field.name], value, comment, group)
+
+
+def _is_file(recipe: str | Path) -> bool:
+    return isinstance(recipe, Path) or recipe.endswith(".toml")
+
+
+def _recipe_file(method: str, dataset: str, recipe: str | Path) -> Path | None:
+    """The file of a recipe; None for the defaults."""
+    if _is_file(recipe):
+        return Path(recipe)
+    for scope in (dataset, "any"):
+        file = RECIPES / method / f"{scope}.{recipe}.toml"
+        if file.is_file():
+            return file
+    if recipe == DEFAULTS:
+        return None
+    raise FscilError(
+        f"unknown recipe {recipe!r} for {method} on {dataset}: {suggestion(str(recipe), recipe_names(method, dataset))}"
+    )
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FscilError(f"cannot read the recipe {file}: {error.strerror}") from error
+    except ValueError as error:  # includes TOMLDecodeError and UnicodeDecodeError
+        raise FscilError(f"{file} is not a valid TOML file: {error}") from error
+
+
+def _walk(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _walk(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _checked(values: Mapping[str, object], leaves: Mapping[str, Setting], where: str, whose: str) -> dict[str, object]:
+    """The values with their exact types; `where` (a file) and `whose` (a method) are only for the error messages."""
+    return {name: _value(name, value, leaves, where, whose) for name, value in values.items()}
+
+
+def _value(name: str, value: object, leaves: Mapping[str, Setting], where: str, whose: str) -> object:
+    if name not in leaves:
+        inside = [leaf for leaf in leaves if leaf.startswith(f"{name}.")]
+        if inside:
+            raise FscilError(f"{where}{name!r} is a group of settings, not a value: set one of {', '.join(inside)}")
+        raise FscilError(f"{where}unknown setting {name!r} {whose}: {suggestion(name, leaves)}")
+    try:
+        return cast(value, leaves[name].hint)
+    except (ValueError, OverflowError) as error:
+        raise FscilError(f"{where}{name} = {_shown(value)} is not {describe(leaves[name].hint)}") from error
+
+
+def _replace(config: typing.Any, changes: Mapping[str, object]) -> typing.Any:
+    """A copy of nested dataclasses with leaves changed by dotted name."""
+    mine = {name: value for name, value in changes.items() if "." not in name}
+    nested: dict[str, dict[str, object]] = {}
+    for name, value in changes.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            nested.setdefault(head, {})[rest] = value
+    return dataclasses.replace(config, **mine, **{n: _replace(getattr(config, n), c) for n, c in nested.items()})
+
+
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _plain(value: object) -> typing.Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,54 @@
+"""A tiny benchmark and a tiny encoder setting, shared by the tests that learn something."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; more threads each would only wait for each other
+
+import pytest
+import torch
+
+from fscil.data import Protocol
+from fscil.data.images import Ingredients, TensorImages
+from fscil.data.sessions import Benchmark
+from fscil.runfolder import RunFolder
+from fscil.training import Run
+
+torch.set_num_threads(1)
+
+CLASSES = 12
+
+
+def tiny_images(per_class: int, generator: torch.Generator, patterns: torch.Tensor) -> TensorImages:
+    """Noisy copies of one colour pattern per class, 16 x 16 pixels."""
+    labels = torch.arange(len(patterns)).repeat_interleave(per_class)
+    clean = torch.nn.functional.interpolate(patterns, size=16)[labels]
+    noisy = clean + 0.4 * torch.randn(clean.shape, generator=generator)
+    return TensorImages((noisy.clamp(0, 1) * 255).byte(), labels)
+
+
+def tiny_ingredients() -> Ingredients:
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.rand(CLASSES, 3, 8, 8, generator=generator)
+    train, test = tiny_images(30, generator, patterns), tiny_images(10, generator, patterns)
+    names = tuple(f"pattern {i}" for i in range(CLASSES))
+    return Ingredients(train, test, names, 16, (0.5,) * 3, (0.3,) * 3, True, 6, 2)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Benchmark:
+    """Six base classes of 30 images, then three sessions of two classes with five shots."""
+    return Benchmark("tiny", tiny_ingredients(), Protocol())
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny: Benchmark) -> Run:
+    """A run on the tiny benchmark that writes below a temporary folder."""
+    folder = RunFolder(tmp_path / "run")
+    folder.open({"format": 1})
+    return Run(folder, 0, tmp_path / "cache", fingerprint=tiny.fingerprint())
+
+
+# Settings with which every method learns the tiny benchmark in a second or two.
+TINY = {"encoder": "resnet20", "pixels": 16, "base.epochs": 3, "base.batch": 30, "augment.crop": "pad", "augment.padding": 1, "augment.margin": 1.0}
+TINY_RESA = {"transfer.epochs": 2, "tasks": 4, "way": 4, "shot": 5, "query": 6, "held_out": 5}
