@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fscil import settings
 from fscil.errors import FscilError
+from fscil.fields import Setting, flatten
 from fscil.strict import cast
 
 
@@ -35,9 +36,7 @@ class Config:
     limit: int | None = 7
     sizes: tuple[int, ...] = ()  # image sizes # in order
     pair: tuple[float, float] = (0.5, 0.5)
-    base: Training = field(
-        default_factory=lambda: Training(epochs=20)
-    )  # the base session
+    base: Training = field(default_factory=lambda: Training(epochs=20))  # the base session
 
     def __post_init__(self) -> None:
         if self.scale <= 0:
@@ -55,7 +54,9 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def resolve(recipe: str | Path = "paper", overrides: dict[str, object] | None = None, dataset: str = "glyphs") -> Config:
+def resolve(
+    recipe: str | Path = "paper", overrides: dict[str, object] | None = None, dataset: str = "glyphs"
+) -> Config:
     return settings.resolve(Config, "toy", dataset, recipe, overrides or {})
 
 
@@ -144,7 +145,7 @@ def test_recipe_that_is_not_text_or_not_there(recipes: Path, tmp_path: Path) -> 
 
 
 def test_unknown_recipe_suggests(recipes: Path) -> None:
-    with pytest.raises(FscilError, match="unknown recipe 'smal' for toy on glyphs: did you mean 'small'?"):
+    with pytest.raises(FscilError, match=r"unknown recipe 'smal' for toy on glyphs: did you mean 'small'?"):
         resolve("smal")
 
 
@@ -155,12 +156,12 @@ def test_overrides_are_as_strict(recipes: Path, overrides: dict[str, object]) ->
 
 
 def test_flatten_describes_every_leaf() -> None:
-    leaves = settings.flatten(Config())
+    leaves = flatten(Config())
     assert list(leaves)[:4] == ["scale", "flip", "weights", "limit"]
     assert leaves["scale"].help == "s, the factor inside the softmax"
     assert leaves["limit"].help == ""
     assert leaves["sizes"].help == "image sizes # in order"
-    assert leaves["base.epochs"] == settings.Setting("base.epochs", int, 20, "passes over the images", "the base session")
+    assert leaves["base.epochs"] == Setting("base.epochs", int, 20, "passes over the images", "the base session")
     assert leaves["base.batch"].help == "images per step"
 
 

@@ -69,7 +69,7 @@ def accuracy_by_session(truth: Labels, predicted: Labels, first_seen: FirstSeen)
 
 
 def session_matrix(tests: Sequence[tuple[Labels, Labels]], first_seen: FirstSeen) -> Floats:
-    """(sessions, sessions): row i, column j is the accuracy of the classes of session i after session j; nan for i > j."""
+    """(sessions, sessions): entry [i, j] is the accuracy of the classes of session i after session j; nan for i > j."""
     matrix = np.full((len(tests), len(tests)), nan)
     for j, (truth, predicted) in enumerate(tests):
         column = accuracy_by_session(truth, predicted, first_seen)
@@ -128,7 +128,9 @@ def session_of(labels: Labels, first_seen: FirstSeen) -> npt.NDArray[np.int64]:
     known, position = np.unique(labels, return_inverse=True)
     strangers = [int(label) for label in known if int(label) not in first_seen]
     if strangers:
-        raise FscilError(f"Label {strangers[0]} stands in the predictions but no session brought it: the files are not of one run.")
+        raise FscilError(
+            f"Label {strangers[0]} stands in the predictions but no session brought it: the files are not of one run."
+        )
     return np.array([first_seen[int(label)] for label in known], dtype=np.int64)[position]
 
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter, Token
 
 from fscil.errors import FscilError
-from fscil.settings import Setting
+from fscil.fields import Setting
+from fscil.show import value_text
 
 
 def _whole(_hint: object, tokens: Sequence[Token]) -> int:
@@ -37,7 +38,7 @@ def option(setting: Setting, group: Group, spelling: str) -> inspect.Parameter:
         name=f"--{spelling}",
         help=setting.help,
         group=group,
-        show_default=_shown,
+        show_default=value_text,
         negative_iterable=(),
         consume_multiple=1 if typing.get_origin(setting.hint) is tuple else None,
     )
@@ -107,13 +108,7 @@ def _strict(hint: Any) -> Any:
         return Whole
     arguments = tuple(_strict(argument) for argument in typing.get_args(hint))
     if typing.get_origin(hint) is tuple:
-        return tuple[arguments]
+        return types.GenericAlias(tuple, arguments)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return typing.Union[arguments]  # noqa: UP007 (the members are known only here)
     return hint
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(str, value)) or "empty"
-    return "none" if value is None else str(value)

@@ -1,10 +1,12 @@
-"""Progress for people: a bar on a terminal, a line now and then in a log file."""
+"""Progress for people: a bar on a terminal, a line now and then in a log file, and a Ctrl-C that loses nothing."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 
 LINE_SECONDS = 30.0
 
@@ -23,7 +25,8 @@ class Bar:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.fields[loss]}"))
+            texts = TextColumn("{task.description}"), TextColumn("{task.fields[loss]}")
+            columns = (texts[0], BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), texts[1])
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task(self.title, total=self.total, loss="")
             self._bar.start()
@@ -39,6 +42,32 @@ class Bar:
             self._said = time.monotonic()
             print(f"{self.title}: {done} of {self.total} {told}", file=sys.stderr, flush=True)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar:
             self._bar.stop()
+
+
+class Patience:
+    """While it is entered, Ctrl-C only sets `asked`, so that a step can be finished and kept; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> Patience:
+        self._main = threading.current_thread() is threading.main_thread()  # only there signals can be caught
+        if self._main:
+            self._before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(signal.SIGINT, self._before)
+        print("stopping after this step; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._main:
+            signal.signal(signal.SIGINT, self._before)

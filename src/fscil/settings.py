@@ -1,40 +1,31 @@
 """Settings of a method: dataclass defaults < recipe file < command line, strictly typed, misspellings named."""
 
-import ast
 import dataclasses
 import difflib
-import inspect
-import textwrap
-import tokenize
 import tomllib
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from fscil.errors import FscilError
+from fscil.fields import Setting, flatten
 from fscil.strict import cast, describe
 
 RECIPES = Path(__file__).parent / "recipes"
+SHARED = "shared"  # folder of the part of a recipe that every method takes
 DEFAULTS = "paper"  # the recipe that is the dataclass defaults unless a file says otherwise
 SMALL = "small"  # the recipe sized for two CPU cores
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One leaf of a configuration, named by its dotted path."""
-
-    name: str
-    hint: object
-    value: object
-    help: str
-    group: str  # comment of the nested dataclass it belongs to, "" at the top
-
-
 def recipe_names(method: str, dataset: str) -> tuple[str, ...]:
     """Names of the recipes that ship for a method on a data set."""
-    files = [file for scope in (dataset, "any") for file in (RECIPES / method).glob(f"{scope}.*.toml")]
+    files = [
+        file
+        for owner in (SHARED, method)
+        for scope in (dataset, "any")
+        for file in (RECIPES / owner).glob(f"{scope}.*.toml")
+    ]
     return tuple(sorted({DEFAULTS} | {file.name.split(".")[1] for file in files}))
 
 
@@ -50,22 +41,20 @@ def resolve(
     recipe: str | Path,
     overrides: Mapping[str, object] = types.MappingProxyType({}),
 ) -> typing.Any:
-    """The configuration of a method: its defaults, changed by the recipe, changed by `overrides` ("base.epochs": 3)."""
+    """The configuration of a method: its defaults, changed by the recipe, changed by `overrides` ("base.epochs": 3).
+
+    A recipe is what all methods share on the data set (encoder, images, base session), then the method's own file.
+    """
     leaves = flatten(config_class())
-    file = _recipe_file(method, dataset, recipe)
+    files = _recipe_files(method, dataset, recipe)
     changes: dict[str, object] = {}
-    if file:
+    for file in files:
         changes |= _checked(dict(_walk(_read(file))), leaves, f"{file}: ", f"in a recipe of {method}")
     changes |= _checked(overrides, leaves, "", f"of {method}")
     try:
         return _replace(config_class(), changes)
     except ValueError as error:
-        raise FscilError(f"{f'{file}: ' if file else ''}{method}: {error}") from error
-
-
-def flatten(config: object) -> dict[str, Setting]:
-    """All leaves of a configuration by dotted name, with type, value and the field's comment as help."""
-    return {leaf.name: leaf for leaf in _leaves(config)}
+        raise FscilError(f"{f'{files[-1]}: ' if files else ''}{method}: {error}") from error
 
 
 def to_dict(config: object) -> dict[str, typing.Any]:
@@ -90,61 +79,26 @@ def suggestion(wrong: str, known: Collection[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
 
 
-def comments(config_class: type) -> dict[str, str]:
-    """The comment on each field's own line, by field name, so that a setting is described once: in the source."""
-    found: dict[str, str] = {}
-    for owner in reversed(config_class.__mro__):
-        if dataclasses.is_dataclass(owner):
-            found |= _own_comments(owner)
-    return found
-
-
-def _own_comments(owner: type) -> dict[str, str]:
-    try:
-        source = textwrap.dedent(inspect.getsource(owner))
-    except (OSError, TypeError):  # defined where no source file exists
-        return {}
-    lines = iter(source.splitlines(keepends=True))
-    on_line = {
-        token.start[0]: token.string.lstrip("#: ")
-        for token in tokenize.generate_tokens(lambda: next(lines, ""))
-        if token.type == tokenize.COMMENT
-    }
-    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
-    return {
-        node.target.id: on_line[node.end_lineno]
-        for node in body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno in on_line
-    }
-
-
-def _leaves(config: typing.Any, prefix: str = "", group: str = "") -> Iterator[Setting]:
-    helps, hints = comments(type(config)), typing.get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        value, comment = getattr(config, field.name), helps.get(field.name, "")
-        if dataclasses.is_dataclass(value):
-            yield from _leaves(value, f"{prefix}{field.name}.", comment or group)
-        else:
-            yield Setting(prefix + field.name, hints[field.name], value, comment, group)
-
-
 def _is_file(recipe: str | Path) -> bool:
     return isinstance(recipe, Path) or recipe.endswith(".toml")
 
 
-def _recipe_file(method: str, dataset: str, recipe: str | Path) -> Path | None:
-    """The file of a recipe; None for the defaults."""
+def _recipe_files(method: str, dataset: str, recipe: str | Path) -> list[Path]:
+    """The files of a recipe, the shared one first; none for the defaults."""
     if _is_file(recipe):
-        return Path(recipe)
-    for scope in (dataset, "any"):
-        file = RECIPES / method / f"{scope}.{recipe}.toml"
-        if file.is_file():
-            return file
-    if recipe == DEFAULTS:
-        return None
+        return [Path(recipe)]
+    files = [file for owner in (SHARED, method) if (file := _owned_recipe(owner, dataset, str(recipe)))]
+    if files or recipe == DEFAULTS:
+        return files
     raise FscilError(
         f"unknown recipe {recipe!r} for {method} on {dataset}: {suggestion(str(recipe), recipe_names(method, dataset))}"
     )
+
+
+def _owned_recipe(owner: str, dataset: str, recipe: str) -> Path | None:
+    """The recipe's file for the data set, else the one for any data set."""
+    candidates = [RECIPES / owner / f"{scope}.{recipe}.toml" for scope in (dataset, "any")]
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def _read(file: Path) -> dict[str, object]:

@@ -1,20 +1,27 @@
 """What the command line prints: lists, plans, and what was learned, in plain words."""
 
 import ast
+import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from fscil.settings import Setting
+from fscil.fields import Setting
+
+if TYPE_CHECKING:
+    from fscil.data.sessions import Session
+    from fscil.data.verify import Inspection
+    from fscil.metrics import SessionMetrics
 
 FIRST_PROCESS = os.environ.get("LOCAL_RANK", "0") == "0"
 WIDTH_OF_FILES = 160  # tables written into a file or a pipe are not cut to the 80 columns of a terminal
+MEANINGS_FIT = 120  # narrower terminals show settings without their meaning, which --help tells
 
 
 def console() -> Console:
@@ -30,7 +37,7 @@ def say(text: object) -> None:
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None, numbers: int = 0) -> None:
     """A table whose last `numbers` columns are aligned to the right."""
     columns = tuple(columns)
-    drawn = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    drawn = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, show_edge=False)
     for position, column in enumerate(columns):
         drawn.add_column(column, justify="right" if position >= len(columns) - numbers else "left")
     for row in rows:
@@ -45,36 +52,83 @@ def summary(file: Path) -> str:
 
 def plan(title: str, settings: Iterable[Setting], defaults: Mapping[str, Setting], cost: Mapping[str, Any]) -> None:
     """The resolved settings (those that differ from the paper's marked) and what the run will cost."""
-    settings = list(settings)
+    rows = ((s, defaults[s.name].value) for s in settings)
+    lines = ((s.name, value_text(s.value), "" if s.value == paper else value_text(paper), s.help) for s, paper in rows)
+    columns = ("setting", "value", "paper", "meaning")
+    shown = columns if console().width >= MEANINGS_FIT else columns[:-1]
+    table(shown, (line[: len(shown)] for line in lines), title=title)
+    say("")
+    facts = ("stage", "pixels", "steps", "trained", "encoded")
     table(
-        ("setting", "value", "paper", "meaning"),
-        ((s.name, _value(s.value), "" if s.value == defaults[s.name].value else _value(defaults[s.name].value), s.help) for s in settings),
-        title=title,
-    )
-    table(
-        ("stage", "pixels", "steps", "trained per step", "encoded per step", "TMAC", "time"),
-        (
-            (s["stage"], s["pixels"], s["steps"], s["trained"], s["encoded"], f"{s['macs'] / 1e12:.2f}", duration(s["seconds"]))
-            for s in cost["stages"]
-        ),
-        title="base session",
+        ("base session", "pixels", "steps", "trained per step", "encoded per step", "TMAC", "time"),
+        ((*(s[fact] for fact in facts), f"{s['macs'] / 1e12:.2f}", duration(s["seconds"])) for s in cost["stages"]),
         numbers=6,
     )
-    say(f"parameters         {cost['parameters']:,}")
-    say(f"training compute   {cost['macs'] / 1e15:.4f} PMAC")
-    say(f"precision          {_precision(cost['precision'])}")
-    say(f"memory             about {_gigabytes(cost['memory_bytes'])}, {_gigabytes(cost['memory_available_bytes'])} are free")
-    say(f"time               about {duration(cost['seconds'])} on this machine, from one timed step per stage")
+    say("")
+    say(f"parameters        {cost['parameters']:,}")
+    say(f"training compute  {cost['macs'] / 1e15:.4f} PMAC")
+    say(f"precision         {_precision(cost['precision'])}")
+    needed, free = (cost[key] / 2**30 for key in ("memory_bytes", "memory_available_bytes"))
+    say(f"memory            about {needed:.1f} GiB, {free:.1f} GiB are free")
+    say(f"time              about {duration(cost['seconds'])} on this machine, from one timed step per stage")
 
 
-def learned(session: Any, names: list[str], metrics: Any) -> str:
-    """A session in plain words."""
-    pictures = len(session.train) // len(names)
-    if session.index == 0:
-        what = f"Session 0: learned {len(names)} classes ({' '.join(names[:8])} …) from {pictures} pictures each."
-        return f"{what} It gets {metrics.accuracy:.1f} % right."
-    base = metrics.classes - round(metrics.classes * 0)
-    return f"{base}"
+def inspection(found: "Inspection") -> None:
+    """The sessions of a data set and everything that is wrong with its files, each by name."""
+    rows = ((r.session, len(r.classes), r.train, r.test, _few(r.classes)) for r in found.rows)
+    table(("session", "classes", "training images", "test images so far", "which"), rows, title=found.name)
+    for complaint in found.unreadable:
+        say(f"unreadable: {complaint}")
+    for group in found.duplicates:
+        say(f"same content: {', '.join(group)}")
+    for name in found.too_few:
+        say(f"fewer training images than shots: {name}")
+    for name in found.untested:
+        say(f"no test image: {name}")
+    if found.published is not None:
+        where = f"differ in sessions {', '.join(map(str, found.differing))}"
+        say(
+            "The session lists are the published ones."
+            if found.published
+            else f"The session lists are not the published ones: they {where}."
+        )
+
+
+class Teller:
+    """Tells what the run folder says about a session that was just finished."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def line(self, session: "Session") -> None:
+        """One line for those who compare methods."""
+        from fscil.report.terminal import session_line
+
+        say(session_line(session.index, self._names(session), self._metrics(session)))
+
+    def plain_words(self, session: "Session") -> None:
+        """One line for everybody; a character is named by itself."""
+        metrics = self._metrics(session)
+        characters = " ".join(name.partition(" ")[0] for name in self._names(session))
+        what = f"learned {characters} from {len(session.train) // len(session.classes)} pictures each"
+        right = f"gets {metrics.accuracy:.1f} % right"
+        if session.index == 0:
+            return say(f"Session 0: {what}. It knows {metrics.classes} classes and {right}.")
+        base = sum(first == 0 for first in self._facts()["first_seen"].values())
+        parts = f"first {base}: {metrics.base:.1f} %, new ones: {metrics.new:.1f} %"
+        return say(f"Session {session.index}: {what}. It now knows {metrics.classes} classes and {right} ({parts}).")
+
+    def _facts(self) -> Any:
+        return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+
+    def _names(self, session: "Session") -> list[str]:
+        names = self._facts()["class_names"]
+        return [names[label] for label in session.classes]
+
+    def _metrics(self, session: "Session") -> "SessionMetrics":
+        from fscil.report.runs import TOTAL, read_folder
+
+        return read_folder(self.folder).curves[TOTAL].sessions[session.index]
 
 
 def duration(seconds: float) -> str:
@@ -85,12 +139,17 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
-def _value(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else str(value)
+def value_text(value: object) -> str:
+    """A setting's value as a person would type it."""
+    if isinstance(value, tuple):
+        return " ".join(map(value_text, value)) or "empty"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "none" if value is None else str(value)
 
 
-def _gigabytes(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
 
 
 def _precision(precision: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ class Descent:
     weight_decay: float = 1e-4  # L2 penalty (muon: not on convolutions, whose norm is fixed)
     schedule: Literal["step", "cosine", "linear"] = "step"  # how the rate falls; cosine and linear end at zero
     step_epochs: int = 20  # schedule step: epochs between two decays
+    milestones: tuple[int, ...] = ()  # schedule step: the epochs of the decays, instead of one every step_epochs
     gamma: float = 0.1  # schedule step: factor of a decay
     warmup: float = 0.0  # share of all steps in which the rate rises from zero
 
@@ -54,7 +55,9 @@ def rate(descent: Descent, done: float) -> float:
     if done < descent.warmup:
         return done / descent.warmup
     if descent.schedule == "step":
-        return descent.gamma ** (int(done * descent.epochs + 1e-9) // descent.step_epochs)
+        epoch = int(done * descent.epochs + 1e-9)
+        decays = sum(epoch >= m for m in descent.milestones) if descent.milestones else epoch // descent.step_epochs
+        return descent.gamma**decays
     left = 1 - (done - descent.warmup) / (1 - descent.warmup)
     return left if descent.schedule == "linear" else 0.5 * (1 - float(torch.cos(torch.tensor(torch.pi * left))))
 

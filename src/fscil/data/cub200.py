@@ -24,7 +24,7 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
         raise FscilError(f"CUB-200 is not in {root / FOLDER}: `fscil data cub200 --root {root}` downloads it.")
     names, labels, split, classes = (_column(folder / name) for name in LISTS)
     if not len(names) == len(labels) == len(split):
-        raise FscilError(f"The lists in {folder} differ in length: the download is incomplete, fetch CUB-200 again.")
+        raise FscilError(f"The lists in {folder} differ in length: fetch CUB-200 again.")
     _require_images(folder / "images", names)
     train, test = (
         [(name, int(label) - 1) for name, label, one in zip(names, labels, split, strict=True) if one == part]
@@ -60,5 +60,5 @@ def _require_images(folder: Path, names: list[str]) -> None:
     present = {f"{image.parent.name}/{image.name}" for image in folder.glob("*/*")}
     missing = [name for name in names if name not in present]
     if missing:
-        count = f"{len(missing)} of the {len(names)} images"
-        raise FscilError(f"{count} are not in {folder}, such as {missing[0]}: delete the folder and fetch CUB-200 again.")
+        lack = f"{folder} lacks {len(missing)} of {len(names)} images, such as {missing[0]}"
+        raise FscilError(f"{lack}: delete {folder.parent}, then `fscil data cub200` downloads it again.")

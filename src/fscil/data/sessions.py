@@ -70,7 +70,7 @@ class Benchmark:
             if value < 1:
                 raise FscilError(f"The protocol's {setting} is {value}, but must be at least 1.")
         if self.base_classes > count:
-            raise FscilError(f"{self.name} has {count} classes, fewer than the {self.base_classes} base classes asked for.")
+            raise FscilError(f"The protocol asks for {self.base_classes} base classes, but {self.name} has {count}.")
 
     def too_few(self) -> list[int]:
         """Labels of the classes with fewer training images than shots."""

@@ -32,7 +32,13 @@ class Augment:
     def __post_init__(self) -> None:
         if self.crop not in ("resized", "pad", "none"):
             raise FscilError(f"augment.crop is {self.crop!r}, but must be one of resized, pad, none.")
-        limits = {"padding": (0, 1000), "min_area": (1e-6, 1), "brightness": (0, 1), "cutout": (0, 1000), "margin": (1, 100)}
+        limits = {
+            "padding": (0, 999),
+            "min_area": (1e-6, 1),
+            "brightness": (0, 1),
+            "cutout": (0, 999),
+            "margin": (1, 99),
+        }
         for name, (low, high) in limits.items():
             if not low <= getattr(self, name) <= high:
                 raise FscilError(f"augment.{name} is {getattr(self, name)}, but must lie between {low} and {high}.")
@@ -53,7 +59,9 @@ class View:
             raise FscilError(f"The margin of a view is {self.margin}, but must be at least 1.")
         padding = self.augment.padding if self.augment and self.augment.crop == "pad" else 0
         if padding >= self.pixels:
-            raise FscilError(f"augment.padding is {padding}, but must be less than the {self.pixels} pixels of the view.")
+            raise FscilError(
+                f"augment.padding is {padding}, but must be less than the {self.pixels} pixels of the image."
+            )
 
 
 class Draw(NamedTuple):
@@ -75,7 +83,7 @@ def draw(count: int, rng: torch.Generator) -> Draw:
 
 
 class Window(NamedTuple):
-    """Along one axis: the part of the source (n,) that becomes the output, and between which limits pixels are mixed."""
+    """Along one axis: the part of the source (n,) that becomes the output, and the limits of mixing pixels."""
 
     start: Tensor
     length: Tensor
@@ -118,7 +126,7 @@ def _random_boxes(heights: Tensor, widths: Tensor, min_area: float, chance: Draw
 
 
 def rearrangement(view: View, chance: Draw) -> tuple[Tensor, Tensor]:
-    """Shift with reflected borders (crop "pad") and mirroring, as the row and column (n, p) each pixel is taken from."""
+    """Shift with reflected borders (crop "pad") and mirroring: the row and column (n, p) each pixel is taken from."""
     augment, p = view.augment, view.pixels
     positions = torch.arange(p)
     mirrored = (chance.flip < 0.5) if augment.flip else torch.zeros_like(chance.flip, dtype=torch.bool)

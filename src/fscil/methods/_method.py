@@ -140,6 +140,9 @@ def embed_all(embed: Callable[[Tensor], Tensor], images: Images, view: View, run
     return torch.cat(features)
 
 
+PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
+
+
 class CosineNet(nn.Module):
     """Encoder and cosine classifier of the base session; row i of the head belongs to the i-th base class."""
 
@@ -161,6 +164,8 @@ def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, ru
     def fit() -> None:
         row = label_rows(session.classes)
         steps = math.ceil(len(session.train) / c.base.batch)
+        some = torch.randperm(len(session.train), generator=run.rng("prepare"))[:PREPARED]
+        encoder.prepare(next(session.train.batches([some], method.test_view(session))))
         net.train()
         for epoch in run.epochs("base", net, net, c.base, steps):
             view = method.train_view(session, training_pixels(c.base, c.pixels, epoch.progress))

@@ -57,6 +57,10 @@ class Config(_method.Common):
     feature_scale: float = 1.0  # factor of f2's features; 0: the one with the least cross-entropy on held-out base images
     complement_weight: float = 1.0  # weight of the complementary relation at inference
 
+    def __post_init__(self) -> None:
+        if self.complement == "resa" and not (self.global_weight or self.local_weight):
+            raise FscilError("global_weight and local_weight are both 0, so RESA has no loss; raise one or set complement to tied")
+
 
 class Method(_method.Frozen):
     """Two Branches: B, the base model, and C, the complementary model."""
@@ -92,6 +96,8 @@ class Method(_method.Frozen):
         self.weight_computing(B, base, run)  # Eq. 3
         C.feature_scale.fill_(c.feature_scale or self.fitted_scale(base, run))
         self.weight_computing(C, base, run)  # Eq. 4
+        if c.W1 == "learned":
+            self.take_learned(base, learned)
         if c.complement == "resa":
             self.complementary_learning(base, run)
         elif c.complement == "conventional":
@@ -101,8 +107,12 @@ class Method(_method.Frozen):
         self.W2.clear()
         self.teach(base, run)
         if c.W1 == "learned":
-            for label, row in zip(base.classes, learned, strict=True):
-                self.W1.set(label, row)
+            self.take_learned(base, learned)
+
+    def take_learned(self, base: Session, learned: Tensor) -> None:
+        """The learned weights (classes, d) as W1 of the base classes, in RESA and at inference, as in the authors' code."""
+        for label, row in zip(base.classes, learned, strict=True):
+            self.W1.set(label, row)
 
     def weight_computing(self, branch: Branch, base: Session, run: Run) -> None:
         """Class means of all base images, with the batch statistics and the view of inference."""
@@ -179,13 +189,13 @@ class Method(_method.Frozen):
     def plan(self, base_images: int) -> list[Plan]:
         c = self.config
         stages = base_plan(c.base, c.pixels, base_images)
-        encoded = 3 * base_images
+        encoded = 4 * base_images  # W1 and W2, before complementary learning and after it
         if c.complement == "resa":
             images = c.way * (c.shot + c.query)
             twins = 0 if c.synthesis == "none" else images
             f1 = images if c.global_weight and c.base_relation else 0
             stages.append(Plan("RESA", c.transfer.epochs * c.tasks, images + twins, f1, c.pixels))
-            encoded += c.transfer.epochs * base_images
+            encoded += max(c.transfer.epochs - 1, 0) * base_images
         elif c.complement == "conventional":
             steps = math.ceil(base_images / c.base.batch)
             stages.append(Plan("conventional", c.transfer.epochs * steps, c.base.batch, 0, c.pixels))

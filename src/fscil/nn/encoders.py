@@ -27,6 +27,12 @@ class Encoder(nn.Module):
         with torch.autocast(images.device.type, self.precision, enabled=self.precision != torch.float32):
             return self.pool(self.stages(images)).float()
 
+    def prepare(self, images: Tensor) -> None:
+        """Sets what is taken from the data before training starts: the whitening of the first stage, where there is one."""
+        for module in self.modules():
+            if isinstance(module, WhiteningStem):
+                module.fit(images)
+
     def macs(self, pixels: int) -> int:
         """Multiply-adds of one forward pass of one image."""
         if pixels not in self._macs:
@@ -39,12 +45,22 @@ def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
     if pixels < 8:
         raise FscilError(f"encoders need images of at least 8 pixels, got {pixels}; set --pixels")
     if name.startswith("timm:"):
-        return _timm(name.removeprefix("timm:"), pixels, weights)
+        return _sized(_timm(name.removeprefix("timm:"), pixels, weights), name)
     if name not in BUILDERS:
         close = difflib.get_close_matches(name, BUILDERS, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise FscilError(f"unknown encoder {name!r}{hint} Known: {', '.join(BUILDERS)}, timm:NAME")
-    return BUILDERS[name](pixels, weights)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise FscilError(f"unknown encoder {name!r}; {hint}known: {', '.join(BUILDERS)}, timm:NAME")
+    return _sized(BUILDERS[name](pixels, weights), name)
+
+
+def _sized(encoder: Encoder, name: str) -> Encoder:
+    """The encoder itself, once one image of its size has passed through a copy without memory."""
+    try:
+        encoder.macs(encoder.pixels)
+    except (RuntimeError, AssertionError, ValueError) as problem:
+        reason = str(problem).partition("\n")[0]
+        raise FscilError(f"encoder {name} cannot take images of {encoder.pixels} pixels ({reason}); change --pixels") from problem
+    return encoder
 
 
 def _resnet18(pixels: int, weights: str | None) -> Encoder:
@@ -111,20 +127,52 @@ def _resnet12(pixels: int, weights: str | None) -> Encoder:
     return Encoder(nn.Sequential(*(block(a, b) for a, b in zip(widths, widths[1:], strict=False))), 640, pixels)
 
 
-def _fast(pixels: int, weights: str | None) -> Encoder:
-    """A small wide net that learns much per multiply-add on a CPU: 2x2 stem, three blocks of 64/256/256 channels (256-d).
+class WhiteningStem(nn.Module):
+    """Fixed filters that decorrelate the patches of the training images, each with both signs: k x k x 3 values -> 2 * 3 k^2 channels."""
 
-    Images of 64 pixels and more enter through a stem of stride two.
+    def __init__(self, kernel: int, stride: int):
+        super().__init__()
+        self.stride, self.channels = stride, 6 * kernel * kernel
+        patches = torch.eye(3 * kernel * kernel).view(-1, 3, kernel, kernel)
+        self.register_buffer("filters", torch.cat([patches, -patches]))
+        self.bias = nn.Parameter(torch.zeros(self.channels))
+
+    @torch.no_grad()
+    def fit(self, images: Tensor) -> None:
+        """Takes the filters from the second moments of all patches of images (n, 3, p, p)."""
+        kernel = self.filters.shape[-1]
+        patches = nn.functional.unfold(images, kernel).transpose(1, 2).flatten(0, 1)
+        variances, directions = torch.linalg.eigh(patches.T @ patches / len(patches))
+        white = (directions / (variances + 1e-2).sqrt()).T.reshape(-1, 3, kernel, kernel)
+        self.filters.copy_(torch.cat([white, -white]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, self.filters, self.bias, self.stride)
+
+
+def _fast(pixels: int, weights: str | None) -> Encoder:
+    """A small wide net that learns much per multiply-add on a CPU: whitened 2x2 patches, three blocks of 64/256/256 channels (256-d).
+
+    Images of 64 pixels and more enter through patches of 4x4 in steps of two.
     """
     _no_weights("fast", weights)
-    stride = 1 if pixels < 64 else 2
-    stages = [nn.Sequential(nn.Conv2d(3, 24, 2 * stride, stride), nn.GELU())]
-    inputs = 24
+    stem = WhiteningStem(2, 1) if pixels < 64 else WhiteningStem(4, 2)
+    stages: list[nn.Module] = [nn.Sequential(stem, nn.GELU())]
+    inputs = stem.channels
     for outputs in (64, 256, 256):
-        first, norm = _convolution(inputs, outputs)
-        stages.append(nn.Sequential(first, nn.MaxPool2d(2), norm, nn.ReLU(), *_convolution(outputs, outputs), nn.ReLU()))
+        first, norm = _identity_convolution(inputs, outputs)
+        second = _identity_convolution(outputs, outputs)
+        stages.append(nn.Sequential(first, nn.MaxPool2d(2), norm, nn.ReLU(), *second, nn.ReLU()))
         inputs = outputs
     return Encoder(nn.Sequential(*stages), inputs, pixels)
+
+
+def _identity_convolution(inputs: int, outputs: int) -> list[nn.Module]:
+    """A 3x3 convolution whose first channels start as the identity, so that the signal reaches the top from the first step."""
+    convolution, norm = _convolution(inputs, outputs)
+    convolution.reset_parameters()
+    nn.init.dirac_(convolution.weight[:inputs].data)
+    return [convolution, norm]
 
 
 class _TimmPool(nn.Module):
@@ -150,7 +198,8 @@ class _TimmFeatures(nn.Module):
 def _timm(name: str, pixels: int, weights: str | None) -> Encoder:
     """Any timm model, as one stage."""
     net = _create_timm(name, weights)
-    return Encoder(nn.Sequential(_TimmFeatures(net)), net.num_features, pixels, _TimmPool(net))
+    dim = getattr(net, "head_hidden_size", net.num_features)  # some heads widen the features before they are classified
+    return Encoder(nn.Sequential(_TimmFeatures(net)), dim, pixels, _TimmPool(net))
 
 
 def _create_timm(name: str, weights: str | None) -> nn.Module:
@@ -186,6 +235,8 @@ def load_weights(net: nn.Module, path: Path) -> None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as problem:
         raise FscilError(f"{path} is not a readable weights file ({type(problem).__name__}: {problem})") from problem
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise FscilError(f"{path} holds no table of weights by name; give the state_dict of {type(net).__name__}")
     wanted = net.state_dict()
     state = {key: value for key, value in state.items() if key in wanted}
     wrong = [key for key in wanted if key not in state or state[key].shape != wanted[key].shape]

@@ -22,7 +22,7 @@ def orthogonalise(matrix: Tensor, steps: int = 3) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Convolutions larger than 1x1 by Muon with rate `lr`; all other parameters by SGD with rate `rest_lr`."""
+    """Convolutions larger than 1x1 by Muon with rate `lr`; classifiers by SGD with twice `rest_lr`, the rest with `rest_lr`."""
 
     def __init__(
         self,
@@ -35,10 +35,13 @@ class Muon(torch.optim.Optimizer):
     ):
         parameters = list(parameters)
         kernels = [p for p in parameters if is_kernel(p)]
-        rest = [p for p in parameters if not is_kernel(p)]
+        heads = [p for p in parameters if p.ndim == 2]
+        rest = [p for p in parameters if not is_kernel(p) and p.ndim != 2]
+        sgd = {"momentum": rest_momentum, "orthogonal": False, "weight_decay": weight_decay}
         groups = [
             {"params": kernels, "lr": lr, "momentum": momentum, "orthogonal": True, "weight_decay": 0.0},
-            {"params": rest, "lr": rest_lr, "momentum": rest_momentum, "orthogonal": False, "weight_decay": weight_decay},
+            {"params": heads, "lr": 2 * rest_lr, **sgd},
+            {"params": rest, "lr": rest_lr, **sgd},
         ]
         super().__init__([group for group in groups if group["params"]], {})
 

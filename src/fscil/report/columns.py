@@ -74,7 +74,9 @@ SUMMARY = (
     Column("Avg", ACCURACY, "mean accuracy over the sessions", of_run(lambda curve: curve.average)),
     Column("base", ACCURACY, "accuracy on the base classes after the last session", of_last_session("base")),
     Column("new", ACCURACY, "accuracy on all classes since session 1 after the last session", of_last_session("new")),
-    Column("HM", ACCURACY, "harmonic mean of base and new accuracy after the last session", of_last_session("harmonic")),
+    Column(
+        "HM", ACCURACY, "harmonic mean of base and new accuracy after the last session", of_last_session("harmonic")
+    ),
     Column(
         "gain",
         ACCURACY,
@@ -104,7 +106,7 @@ SUMMARY = (
     Column(
         "forgetting",
         FURTHER,
-        "mean over the earlier sessions of the best accuracy of their classes before the last session minus that after it",
+        "best accuracy of a session's classes before the last session minus that after it, mean over sessions",
         of_run(lambda curve: curve.forgetting),
     ),
     Column(

@@ -43,15 +43,15 @@ class Published:
 
 @cache
 def numbers() -> dict[str, Any]:
-    return json.loads(files("fscil.report").joinpath("published.json").read_text(encoding="utf-8"))
+    return dict(json.loads(files("fscil.report").joinpath("published.json").read_text(encoding="utf-8")))
 
 
 def source() -> str:
-    return numbers()["source"]
+    return str(numbers()["source"])
 
 
 def dataset_title(dataset: str) -> str:
-    return numbers()["datasets"].get(dataset, {}).get("title", dataset)
+    return str(numbers()["datasets"].get(dataset, {}).get("title", dataset))
 
 
 def published(dataset: str) -> Published | None:

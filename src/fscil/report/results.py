@@ -43,7 +43,9 @@ def write_results(paths: Iterable[str | Path], out_dir: str | Path) -> list[Path
         summary = summarise(folder)
         file = Path(out_dir) / summary["dataset"] / file_name(summary)
         if file in summaries:
-            raise FscilError(f"Two runs would be written to {file}, one of them {folder}: write them to different folders.")
+            raise FscilError(
+                f"Two runs would be written to {file}, one of them {folder}: write them to different folders."
+            )
         summaries[file] = summary
     for file, summary in summaries.items():
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -44,10 +44,8 @@ class Row:
 
     def curve(self, name: str, branch: str = TOTAL) -> list[Spread]:
         """A metric of SessionMetrics, session by session."""
-        return [
-            self.over_seeds(lambda curve, i=index: getattr(curve.sessions[i], name), branch)
-            for index in range(self.finished)
-        ]
+        curves = [run.curves[branch] for run in self.runs]
+        return [spread([getattr(curve.sessions[i], name) for curve in curves]) for i in range(self.finished)]
 
     def mean(self, value: Callable[[Run], float]) -> float:
         return spread([value(run) for run in self.runs]).mean

@@ -41,7 +41,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        return len(self.learning) >= self.facts["sessions"]
+        return len(self.learning) >= int(self.facts["sessions"])
 
     @property
     def macs(self) -> float:
@@ -101,7 +101,9 @@ def read_classes(first_seen: Any, names: Any, file: Path) -> tuple[dict[int, int
         sessions = {int(label): int(session) for label, session in first_seen.items()}
         return sessions, tuple(str(names[label]) for label in range(max(sessions) + 1))
     except (AttributeError, TypeError, ValueError, IndexError):
-        raise FscilError(f"{file} is broken: 'first_seen' and 'class_names' do not describe the same classes.") from None
+        raise FscilError(
+            f"{file} is broken: 'first_seen' and 'class_names' do not describe the same classes."
+        ) from None
 
 
 def read_learning(folder: Path, planned: int) -> tuple[dict[str, Any], ...]:

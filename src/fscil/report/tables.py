@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fscil.metrics import spread
 from fscil.report.columns import ACCURACY, COSTS, SUMMARY, Cell, Column, number
 from fscil.report.published import PublishedRow, comparable, dataset_title
 from fscil.report.rows import Row, Section
@@ -23,7 +22,9 @@ class Line:
 
     @property
     def label(self) -> str:
-        return f"branch {self.branch} alone" if self.branch else self.name
+        if self.branch:
+            return f"branch {self.branch} alone"
+        return f"{self.name} (published)" if self.kind == "published" else self.name
 
 
 @dataclass(frozen=True)
@@ -90,4 +91,4 @@ def published_line(row: PublishedRow) -> Line:
     values = {str(index): value for index, value in enumerate(row.sessions)}
     values |= {"Avg": row.avg, "gain": row.gain, "PD": row.performance_drop}
     values |= {} if row.diff is None else {"Diff": row.diff}
-    return Line(f"{row.name} (published)", "published", {name: number(spread([value])) for name, value in values.items()})
+    return Line(row.name, "published", {name: Cell(f"{value:.2f}") for name, value in values.items()})

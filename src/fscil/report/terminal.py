@@ -64,7 +64,9 @@ def terminal_cell(cell: Cell | None) -> str:
 def session_line(index: int, learned: Sequence[str], metrics: SessionMetrics) -> str:
     """One sentence about a session: what was learned and how well all classes seen are told apart now."""
     names = ", ".join(learned) if len(learned) <= 10 else f"{learned[0]} … {learned[-1]}"
-    text = f"Session {index}: learned {len(learned)} classes ({names}); {metrics.accuracy:.2f} % of the {metrics.images} "
+    text = (
+        f"Session {index}: learned {len(learned)} classes ({names}); {metrics.accuracy:.2f} % of the {metrics.images} "
+    )
     text += f"test images of all {metrics.classes} classes are named right"
     if isnan(metrics.new):
         return text + "."
@@ -77,8 +79,7 @@ def run_line(run: Run) -> str:
     who = f"{facts['method']} on {facts['dataset']} (recipe {facts['recipe']}, seed {facts['seed']})"
     if not run.complete:
         return f"{who} has finished {len(run.learning)} of {facts['sessions']} sessions."
-    return (
-        f"{who}: {curve.average:.2f} % on average over {facts['sessions']} sessions, {curve.accuracies[-1]:.2f} % in the last, "
-        f"{curve.gain:.2f} more than never learning a new class; {compute(run.macs)} PMAC, {run.seconds / 60:.2f} minutes, "
-        f"peak memory {run.peak_memory / 1e9:.2f} GB."
-    )
+    accuracy = f"{curve.average:.2f} % on average, {curve.accuracies[-1]:.2f} % after the last session"
+    gain = f"{curve.gain:.2f} more than never learning a new class"
+    cost = f"{compute(run.macs)} PMAC, {run.seconds / 60:.2f} minutes, peak memory {run.peak_memory / 1e9:.2f} GB"
+    return f"{who}: {accuracy}, {gain}; {cost}."

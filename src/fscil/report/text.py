@@ -61,11 +61,14 @@ def markdown_lines(table: Table) -> list[str]:
 
 def latex(tables: Sequence[Table]) -> str:
     """One booktabs tabular per part."""
-    return "\n\n".join(
-        f"% {table.title}: {part.title} (needs \\usepackage{{booktabs}})\n" + "\n".join(latex_lines(part))
-        for table in tables
-        for part in parts(table)
-    ) + "\n"
+    return (
+        "\n\n".join(
+            f"% {table.title}: {part.title} (needs \\usepackage{{booktabs}})\n" + "\n".join(latex_lines(part))
+            for table in tables
+            for part in parts(table)
+        )
+        + "\n"
+    )
 
 
 def latex_lines(table: Table) -> list[str]:
@@ -84,7 +87,9 @@ def latex_row(texts: Sequence[str]) -> str:
 
 def comma_separated(tables: Sequence[Table]) -> str:
     """One line per row, with the data set in front and every standard deviation in a column of its own."""
-    names = dict.fromkeys(name for table in tables for column in table.columns for name in record_names(column.name, table))
+    names = dict.fromkeys(
+        name for table in tables for column in table.columns for name in record_names(column.name, table)
+    )
     fields = ["dataset", "method", "branch", "kind", *sorted(names, key=sessions_first)]
     out = io.StringIO()
     writer = csv.DictWriter(out, fields, lineterminator="\n")

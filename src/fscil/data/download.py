@@ -1,0 +1,112 @@
+"""Downloads that continue where they stopped and are used only when complete."""
+
+import hashlib
+import http.client
+import importlib
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from fscil.errors import FscilError
+from fscil.progress import Bar
+
+BLOCK = 1 << 18  # bytes per read
+PATIENCE = 30  # seconds without an answer
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A public archive with one folder of interest."""
+
+    url: str
+    md5: str
+    folder: str
+
+
+ARCHIVES = {
+    "cifar100": Archive(
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+        "cifar-100-python",
+    ),
+    "cub200": Archive(
+        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+        "97eceeb196236b17998738112f37df78",
+        "CUB_200_2011",
+    ),
+}
+
+
+def fetch(name: str, root: str | Path) -> None:
+    """Download and unpack a data set into `root`; does nothing where it is already or has no public source."""
+    root = Path(root).expanduser()
+    if name not in ARCHIVES or importlib.import_module(f"fscil.data.{name}").find(root) is not None:
+        return
+    archive = ARCHIVES[name]
+    target = root / archive.folder
+    if target.exists():
+        raise FscilError(f"{target} is incomplete: delete it, then the same command downloads it.")
+    root.mkdir(parents=True, exist_ok=True)
+    packed = root / archive.url.rpartition("/")[2]
+    if not packed.is_file():
+        _download(archive, packed)
+    _unpack(packed, target)
+    packed.unlink()
+
+
+def _download(archive: Archive, packed: Path) -> None:
+    """Fetch what is still missing of the archive, and give it its name once the checksum is right."""
+    part = packed.with_name(packed.name + ".part")
+    try:
+        _fetch_rest(archive.url, part)
+    except urllib.error.HTTPError as error:
+        advice = f"try again later, or put the file at {packed} by hand"
+        raise FscilError(f"{archive.url} answers {error.code} ({error.reason}): {advice}.") from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise FscilError(f"The download of {archive.url} stopped ({reason}): the same command continues it.") from error
+    with part.open("rb") as content:
+        if hashlib.file_digest(content, "md5").hexdigest() != archive.md5:
+            part.unlink()
+            raise FscilError(f"{archive.url} was not the expected file (wrong checksum) and is deleted: try again.")
+    part.rename(packed)
+
+
+def _fetch_rest(url: str, part: Path) -> None:
+    """Append the missing bytes; a server that cannot continue sends everything again."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        answer = urllib.request.urlopen(request, timeout=PATIENCE)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # nothing is missing
+            return
+        raise
+    with answer:
+        have = have if answer.status == http.HTTPStatus.PARTIAL_CONTENT else 0
+        total = have + int(answer.headers.get("Content-Length", 0))
+        with part.open("ab" if have else "wb") as file, Bar(f"downloading {part.stem}", total) as bar:
+            while block := answer.read(BLOCK):
+                file.write(block)
+                bar.advance(file.tell())
+            if file.tell() < total:
+                raise ConnectionError(f"the server sent {file.tell()} of {total} bytes")
+
+
+def _unpack(packed: Path, target: Path) -> None:
+    """Unpack beside the target and rename, so that a folder with the final name is always complete."""
+    workshop = target.with_name(target.name + ".unpacking")
+    shutil.rmtree(workshop, ignore_errors=True)
+    try:
+        with tarfile.open(packed) as archive:
+            archive.extractall(workshop, filter="data")
+        (workshop / target.name).rename(target)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise FscilError(
+            f"{packed} cannot be unpacked ({error}): make room or delete the file and try again."
+        ) from error
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)

@@ -1,0 +1,108 @@
+"""miniImageNet: 100 classes of 500 + 100 images of 84 pixels, in any of the layouts in which people have it.
+
+Accepted in the folder given or in `miniimagenet`, `mini_imagenet`, `miniImageNet` or `MINI-ImageNet` inside it:
+
+- TOPIC: `train/<wnid>/*.jpg` and `test/<wnid>/*.jpg` with the same classes in both
+- CEC: `images/` with `split/train.csv` and `split/test.csv`, the same classes in both
+- Ravi and Larochelle: `images/` with `train.csv`, `val.csv` and `test.csv`, or folders `train/`, `val/`, `test/`, with
+  64 + 16 + 20 classes; which 100 of the 600 images of a class are test images is then looked up in `mini_imagenet.json`
+
+The csv files have the columns `filename,label`; images lie in `images/` itself or in folders inside it.
+"""
+
+import base64
+import csv
+import json
+from collections import defaultdict
+from importlib.resources import files
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fscil.data import Protocol
+from fscil.data.images import FileImages, Ingredients
+from fscil.errors import FscilError
+
+FOLDERS = (".", "miniimagenet", "mini_imagenet", "miniImageNet", "MINI-ImageNet")
+PARTS = ("train", "val", "test")
+LAYOUTS = "images/ with train.csv and test.csv (in split/ or beside it), or train/ and test/ with a folder per class"
+KNOWN = json.loads(files("fscil.data").joinpath("mini_imagenet.json").read_text())  # wnid -> name, test images as bits
+
+ByClass = dict[str, list[Path]]  # the images of each class, sorted by file name
+
+
+def load(root: Path, protocol: Protocol) -> Ingredients:
+    """miniImageNet from one of the accepted layouts below `root`."""
+    parts = _find(root)
+    train, test = parts["train"], parts["test"]
+    if set(train) != set(test):
+        train, test = _published_split(list(parts.values()))
+    classes = sorted(train)
+    return Ingredients(
+        train=_images(train, classes),
+        test=_images(test, classes),
+        class_names=tuple(KNOWN.get(wnid, {"name": wnid})["name"] for wnid in classes),
+        pixels=84,
+        mean=(0.472, 0.453, 0.410),
+        std=(0.277, 0.268, 0.284),
+        flips=True,
+        base_classes=60,
+        ways=5,
+        train_names=tuple(f"MINI-ImageNet/train/{wnid}/{path.name}" for wnid in classes for path in train[wnid]),
+        squeeze=True,
+    )
+
+
+def _images(by_class: ByClass, classes: list[str]) -> FileImages:
+    paths = [path for wnid in classes for path in by_class[wnid]]
+    return FileImages(paths, torch.tensor([label for label, wnid in enumerate(classes) for _ in by_class[wnid]]))
+
+
+def _find(root: Path) -> dict[str, ByClass]:
+    """The images of `train`, `test` and perhaps `val` in the first accepted layout."""
+    for folder in (root / name for name in FOLDERS):
+        images = folder / "images"
+        for lists in (folder / "split", folder) if images.is_dir() else ():
+            found = {part: lists / f"{part}.csv" for part in PARTS if (lists / f"{part}.csv").is_file()}
+            if {"train", "test"} <= set(found):
+                stored = {path.name: path for path in images.rglob("*") if path.is_file()}
+                return {part: _listed(path, images, stored) for part, path in found.items()}
+        found = {part: folder / part for part in PARTS if (folder / part).is_dir()}
+        if {"train", "test"} <= set(found):
+            return {part: _tree(path) for part, path in found.items()}
+    raise FscilError(f"miniImageNet is not in {root} (it has no public download): put there {LAYOUTS}.")
+
+
+def _listed(path: Path, images: Path, stored: dict[str, Path]) -> ByClass:
+    """The images named in a csv file."""
+    with path.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    if not rows or not {"filename", "label"} <= set(rows[0]):
+        raise FscilError(f"{path} must have the columns filename,label and at least one image.")
+    missing = [row["filename"] for row in rows if row["filename"] not in stored]
+    if missing:
+        raise FscilError(f"{len(missing)} images of {path} are not in {images}, such as {missing[0]}: copy them there.")
+    by_class = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row["filename"]):
+        by_class[row["label"]].append(stored[row["filename"]])
+    return dict(by_class)
+
+
+def _tree(folder: Path) -> ByClass:
+    """The images in a folder per class."""
+    return {child.name: sorted(filter(Path.is_file, child.iterdir())) for child in folder.iterdir() if child.is_dir()}
+
+
+def _published_split(parts: list[ByClass]) -> tuple[ByClass, ByClass]:
+    """Training and test images of each class, for lists that split the classes and not the images."""
+    train, test = {}, {}
+    for wnid, paths in chain.from_iterable(part.items() for part in parts):
+        if wnid not in KNOWN or len(paths) != 600:
+            wrong = f"Class {wnid} of miniImageNet has {len(paths)} images, not the 600 that the published split divides"
+            raise FscilError(f"{wrong}: complete it, or give a train.csv and a test.csv that both hold all classes.")
+        bits = np.unpackbits(np.frombuffer(base64.b64decode(KNOWN[wnid]["test"]), dtype=np.uint8))[:600]
+        train[wnid] = [path for path, tested in zip(paths, bits, strict=True) if not tested]
+        test[wnid] = [path for path, tested in zip(paths, bits, strict=True) if tested]
+    return train, test

@@ -1,0 +1,103 @@
+"""A look at a data set before it is used: its sessions, and everything that is wrong with its files."""
+
+import hashlib
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from fscil.data import PUBLISHED, Protocol, ingredients
+from fscil.data.decoding import over_files
+from fscil.data.images import FileImages, Ingredients, decode
+from fscil.data.sessions import Benchmark
+from fscil.errors import FscilError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the session table."""
+
+    session: int
+    classes: tuple[str, ...]
+    train: int  # training images of this session
+    test: int  # test images of all classes seen so far
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `fscil data` prints."""
+
+    name: str
+    rows: tuple[Row, ...]
+    unreadable: tuple[str, ...]  # sentences that name the file
+    duplicates: tuple[tuple[str, ...], ...]  # groups of files with the same content
+    too_few: tuple[str, ...]  # classes with fewer training images than shots
+    untested: tuple[str, ...]  # classes without a test image
+    published: bool | None  # whether the lists equal the published ones; None: nothing is published for this protocol
+    differing: tuple[int, ...]  # sessions whose lists differ from the published ones
+
+
+def inspect(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> Inspection:
+    """Read every file of a data set once and compare its session lists with the published ones."""
+    found = ingredients(name, root, protocol)
+    benchmark = Benchmark(name, found, protocol)
+    unreadable, duplicates = _scan(found)
+    differing = _differing(benchmark, found, protocol)
+    tested = set(benchmark.test(benchmark.session_count - 1).labels.tolist())
+    return Inspection(
+        name=name,
+        rows=tuple(_row(benchmark, t) for t in range(benchmark.session_count)),
+        unreadable=unreadable,
+        duplicates=duplicates,
+        too_few=tuple(benchmark.class_names[label] for label in benchmark.too_few()),
+        untested=tuple(class_name for label, class_name in enumerate(benchmark.class_names) if label not in tested),
+        published=None if differing is None else not differing,
+        differing=differing or (),
+    )
+
+
+def _row(benchmark: Benchmark, session: int) -> Row:
+    classes = tuple(benchmark.class_names[label] for label in benchmark.session_classes[session])
+    return Row(session, classes, len(benchmark.train_indices(session)), len(benchmark.test(session)))
+
+
+def _scan(found: Ingredients) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The unreadable files and the groups of equal files."""
+    paths = [path for images in (found.train, found.test) if isinstance(images, FileImages) for path in images.paths]
+    unreadable, by_digest = [], defaultdict(list)
+    for path, (digest, complaint) in zip(paths, over_files(_examine, paths, "reading every image"), strict=True):
+        if complaint:
+            unreadable.append(complaint)
+        if digest:
+            by_digest[digest].append(path)
+    return tuple(unreadable), tuple(tuple(group) for group in by_digest.values() if len(group) > 1)
+
+
+def _examine(path: str) -> tuple[str, str]:
+    """Digest of a file's content and what is wrong with it, each empty if there is none."""
+    try:
+        decode(path)
+        complaint = ""
+    except FscilError as error:
+        complaint = str(error)
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest(), complaint
+    except OSError:
+        return "", complaint
+
+
+def _differing(benchmark: Benchmark, found: Ingredients, protocol: Protocol) -> tuple[int, ...] | None:
+    """Sessions whose training lists differ from the published ones; None where nothing is published."""
+    published = json.loads(files("fscil.data").joinpath("digests.json").read_text()).get(benchmark.name)
+    if published is None or protocol != PUBLISHED:
+        return None
+    return tuple(t for t, digest in enumerate(published) if list_digest(benchmark, found, t) != digest)
+
+
+def list_digest(benchmark: Benchmark, found: Ingredients, session: int) -> str:
+    """SHA-256 of a session's training list, one image per line, written as in the lists of TOPIC (Tao et al. 2020)."""
+    if session >= benchmark.session_count:
+        return ""
+    lines = (found.train_names[i] + "\n" for i in benchmark.train_indices(session).tolist())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,96 @@
+"""The processes that share a run, started and connected by Lightning Fabric.
+
+Each holds the whole model and takes its share of every batch and of every episode's queries. Tested with processes on
+one CPU (gloo); CUDA is untested here, for want of a machine that has it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fscil.errors import FscilError
+
+T = TypeVar("T")
+
+
+class Devices:
+    """One process alone (the default), or one of several that work together."""
+
+    def __init__(self, fabric: Any = None, device: torch.device | None = None):
+        self._fabric = fabric
+        self.rank = fabric.global_rank if fabric else 0
+        self.count = fabric.world_size if fabric else 1
+        self.device = fabric.device if fabric else device or torch.device("cpu")
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replaces each tensor by its mean over the devices, all in one exchange."""
+        if self.count == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        with self._together():
+            self._fabric.all_reduce(flat, reduce_op="mean")
+        self.fill(tensors, flat)
+
+    def collect(self, tensors: Sequence[Tensor]) -> Tensor:
+        """What each device holds in its tensors: (devices, numbers)."""
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        with self._together():
+            return self._fabric.all_gather(flat)
+
+    def fill(self, tensors: Sequence[Tensor], flat: Tensor) -> None:
+        """Puts numbers (numbers,), one after the other, into the tensors they come from."""
+        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view(tensor.shape))
+
+    def totals(self, *numbers: int) -> list[int]:
+        """The sum over the devices of each number."""
+        if self.count == 1:
+            return list(numbers)
+        with self._together():
+            sums: Tensor = self._fabric.all_reduce(torch.tensor(numbers, device=self.device), reduce_op="sum")
+        return sums.tolist()
+
+    def agree(self, value: T) -> T:
+        """The first device's value, on every device."""
+        if self.count == 1:
+            return value
+        with self._together():
+            return self._fabric.broadcast(value)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as problem:
+            raise FscilError(
+                "another process of this run has ended; if it did not say why, run the same command again to continue"
+            ) from problem
+
+
+@functools.cache
+def launch(count: int) -> Devices:
+    """`count` connected processes, one per GPU or CPU core: Fabric starts this command again for each further one."""
+    cuda = torch.cuda.is_available()
+    if count == 1:
+        return Devices(device=torch.device("cuda" if cuda else "cpu"))
+    available = torch.cuda.device_count() if cuda else usable_cores()
+    if not 1 <= count <= available:
+        kind = "GPUs" if cuda else "CPU cores"
+        raise FscilError(f"--devices {count} is not possible: this machine has {available} {kind}; choose 1 to {available}")
+    from lightning_fabric import Fabric
+
+    fabric = Fabric(accelerator="cuda" if cuda else "cpu", devices=count, strategy="ddp")
+    fabric.launch()
+    return Devices(fabric)
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,58 @@
+"""Reports from run folders: tables, one HTML page, and the results files that are committed.
+
+>>> from fscil import report
+>>> report.write_html(["runs"], "report.html")          # doctest: +SKIP
+>>> print(report.table(["runs"], "md"))                 # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fscil.errors import FscilError
+from fscil.report.page import page
+from fscil.report.results import read_results, summarise, write_results
+from fscil.report.rows import sections
+from fscil.report.runs import Run, read_folder
+from fscil.report.sources import find
+from fscil.report.tables import section_table
+from fscil.report.terminal import run_line, session_line, terminal_table
+from fscil.report.text import write
+
+__all__ = [
+    "Run",
+    "load",
+    "run_line",
+    "session_line",
+    "summarise",
+    "table",
+    "terminal_table",
+    "write_html",
+    "write_results",
+]
+
+
+def load(paths: Iterable[str | Path]) -> list[Run]:
+    """The runs of run folders and results files, given themselves or found below the folders given."""
+    sources = dict.fromkeys(source for path in paths for source in find(Path(path)))
+    if not sources:
+        raise FscilError("There is nothing to report: name at least one run folder, such as runs/.")
+    return [read_folder(source) if source.is_dir() else read_results(source) for source in sources]
+
+
+def write_html(paths: Iterable[str | Path], out: str | Path) -> Path:
+    """Write the report of all runs as one self-contained HTML file; gives its path."""
+    out = Path(out)
+    content = page(load(paths))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise FscilError(f"The report cannot be written to {out} ({error}): choose another file.") from None
+    return out
+
+
+def table(paths: Iterable[str | Path], format: str) -> str:
+    """The tables of all runs and of the published rows as md, csv or latex."""
+    return write([section_table(section) for section in sections(load(paths))], format)

@@ -1,0 +1,161 @@
+"""The report as one HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+from fscil.metrics import spread
+from fscil.report.blocks import card, confusion_block, facts_block, folded, html_table, legend, tiles
+from fscil.report.charts import COLOURS, Trace, line_chart
+from fscil.report.columns import COSTS, SUMMARY
+from fscil.report.published import Published, comparable, dataset_title, source
+from fscil.report.rows import Section, sections
+from fscil.report.runs import TOTAL, Run
+from fscil.report.tables import section_table, study_table
+from fscil.report.text import parts
+
+FEW_ROWS = 3  # up to this many rows, the curves of the branches are drawn too
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The whole HTML file."""
+    found = sections(runs)
+    style = files("fscil.report").joinpath("page.css").read_text(encoding="utf-8")
+    title = "Few-shot class-incremental learning: " + ", ".join(dict.fromkeys(dataset_title(s.dataset) for s in found))
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>\n{style}</style>\n</head>\n'
+        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n"
+        '<p class="soft">Accuracies are percent of test images; the answer is chosen among all classes seen so far. '
+        "New classes are all classes since session 1.</p>\n"
+        f"{''.join(map(section_block, found))}{meanings()}</main>\n</body>\n</html>\n"
+    )
+
+
+def section_block(section: Section) -> str:
+    """Everything about one data set."""
+    known = comparable(section)
+    best = section.rows[0]
+    return "".join(
+        [
+            f"<h2>{escape(dataset_title(section.dataset))}</h2>\n",
+            f'<p class="soft">{escape(introduction(section))}</p>\n',
+            tiles(best) if best.complete else "",
+            curves_card(section, known),
+            tables_cards(section, known),
+            balance_card(section),
+            confusion_card(section),
+            study_card(known),
+            card("Settings and versions", *map(facts_block, section.rows)),
+        ]
+    )
+
+
+def introduction(section: Section) -> str:
+    """What was learned, and whose numbers the tiles below show."""
+    row = next((row for row in section.rows if row.finished), None)
+    if row is None:
+        return f"{section.sessions} sessions planned, none finished yet."
+    tests = row.runs[0].curves[TOTAL].sessions
+    text = f"{section.sessions} sessions: {tests[0].classes} base classes"
+    if len(tests) > 1:
+        shots = (row.facts.get("protocol") or {}).get("shots")
+        images = f" from {shots} images each" if shots else ""
+        text += f", then {tests[1].classes - tests[0].classes} new classes per session{images}"
+    text += f"; {tests[-1].images} test images after session {len(tests) - 1}."
+    best = section.rows[0]
+    return text + (f" The figures below are those of {best.name}, n = {len(best.runs)}." if best.complete else "")
+
+
+def own_traces(section: Section, metric: str) -> list[Trace]:
+    """One line per row that has finished a session, coloured in the order of the table."""
+    traces = []
+    for index, row in enumerate(row for row in section.rows if row.finished):
+        name = row.name if row.complete else f"{row.name} (incomplete, seed {row.facts['seed']})"
+        traces.append(Trace(name, row.curve(metric), row_style(index)))
+    return traces
+
+
+def row_style(index: int) -> str:
+    return f"c{index % COLOURS}" + " again" * (index >= COLOURS)
+
+
+def branch_traces(section: Section) -> list[Trace]:
+    rows = [row for row in section.rows if row.finished]
+    if len(rows) > FEW_ROWS:
+        return []
+    return [
+        Trace(
+            f"branch {branch} of {row.name}", row.curve("accuracy", branch), f"{row_style(index)} branch b{place % 2}"
+        )
+        for index, row in enumerate(rows)
+        for place, branch in enumerate(row.branches)
+    ]
+
+
+def curves_card(section: Section, known: Published | None) -> str:
+    ours = methods_of(section)
+    published = [
+        Trace(row.name, [spread([value]) for value in row.sessions], published_style(row.method in ours), label=True)
+        for row in sorted(known.rows if known else (), key=lambda row: row.method in ours)
+    ]
+    own, branches = own_traces(section, "accuracy"), branch_traces(section)
+    drawn = [*published, *branches, *own[::-1]]
+    chart = line_chart("Accuracy over all classes seen, by session", drawn, section.sessions)
+    note = "Grey: published rows; dotted: the published row of a method that was run here." if published else ""
+    return card(
+        "Accuracy over all classes seen, after each session",
+        f'<div class="chart">{chart}</div>{legend([*own, *branches])}' + f'<p class="note">{note}</p>' * bool(note),
+    )
+
+
+def published_style(named: bool) -> str:
+    return "published named" if named else "published"
+
+
+def methods_of(section: Section) -> set[str]:
+    return {row.facts["method"] for row in section.rows}
+
+
+def tables_cards(section: Section, known: Published | None) -> str:
+    ours = methods_of(section)
+    named = frozenset(row.name for row in known.rows if row.method in ours) if known else frozenset()
+    notes = [f"Published: {source()}.", *known.notes] if known else []
+    text = f'<p class="note">{escape(" ".join(notes))}</p>' if notes else ""
+    return "".join(
+        card(part.title, html_table(part, named), text if index == 0 else "")
+        for index, part in enumerate(parts(section_table(section)))
+    )
+
+
+def balance_card(section: Section) -> str:
+    """Base accuracy, new accuracy and their harmonic mean over the sessions."""
+    if not any(row.finished > 1 for row in section.rows):
+        return ""
+    titles = {"base": "base classes", "new": "new classes", "harmonic": "harmonic mean"}
+    charts = "".join(
+        f"<div><h4>{title}</h4>{line_chart(title, own_traces(section, metric), section.sessions, 380, 260)}</div>"
+        for metric, title in titles.items()
+    )
+    key = legend(own_traces(section, "base"))
+    return card("Base and new classes over the sessions", f'<div class="trio">{charts}</div>', key)
+
+
+def confusion_card(section: Section) -> str:
+    blocks = [confusion_block(row, open=index == 0) for index, row in enumerate(section.rows)]
+    return card("Which classes are taken for which, after the last session", *blocks) if any(blocks) else ""
+
+
+def study_card(known: Published | None) -> str:
+    if known is None or not known.study_rows:
+        return ""
+    table = html_table(study_table(known.study, known.study_rows))
+    return card("Published for comparison", folded(escape(known.study), table))
+
+
+def meanings() -> str:
+    columns = (*SUMMARY, *COSTS)
+    entries = "".join(f"<dt>{escape(column.name)}</dt><dd>{escape(column.meaning)}</dd>" for column in columns)
+    return card("What the columns mean", f"<dl>{entries}</dl>")
