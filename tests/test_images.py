@@ -1,4 +1,4 @@
-"""Images in memory and in files give the same views, drawn independently for each image and from no hidden generator."""
+"""Images in memory and in files give the same views, drawn independently for each image, from the generator given."""
 
 import numpy as np
 import pytest

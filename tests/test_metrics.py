@@ -47,9 +47,12 @@ def test_a_run_by_hand():
 
 def test_what_does_not_exist_is_nan():
     first = metrics.session_metrics(*TESTS[0], FIRST_SEEN)
-    assert isnan(first.new) and isnan(first.harmonic) and isnan(first.new_as_base)
+    assert isnan(first.new)
+    assert isnan(first.harmonic)
+    assert isnan(first.new_as_base)
     only_base = metrics.run_metrics(TESTS[:1], FIRST_SEEN)
-    assert isnan(only_base.forgetting) and isnan(only_base.average_harmonic)
+    assert isnan(only_base.forgetting)
+    assert isnan(only_base.average_harmonic)
     assert only_base.gain == 0
     nothing = metrics.run_metrics([], FIRST_SEEN)
     assert all(isnan(value) for value in (nothing.average, nothing.gain, nothing.performance_drop, nothing.forgetting))
@@ -74,7 +77,8 @@ def test_labels_of_no_session_are_refused():
 def test_spread_is_the_sample_standard_deviation():
     assert metrics.spread([61, 63, 65]) == pytest.approx((63, 2, 3))
     one = metrics.spread([61])
-    assert (one.mean, one.n) == (61, 1) and isnan(one.std)
+    assert (one.mean, one.n) == (61, 1)
+    assert isnan(one.std)
 
 
 few = settings(max_examples=40, deadline=None)
@@ -140,7 +144,9 @@ def test_confusion_keeps_every_image(run):
 def test_a_model_that_never_learns_gains_nothing(run):
     tests, first_seen = run
     base_answers = tests[0][1]
-    lazy = [(truth, np.concatenate([base_answers, np.zeros(len(truth) - len(base_answers), int)])) for truth, _ in tests]
+    lazy = [
+        (truth, np.concatenate([base_answers, np.zeros(len(truth) - len(base_answers), int)])) for truth, _ in tests
+    ]
     after = metrics.run_metrics(lazy, first_seen)
     assert after.gain == pytest.approx(0, abs=1e-9)
     assert len(tests) == 1 or after.sessions[-1].new_as_base == 100
@@ -151,5 +157,6 @@ def test_a_model_that_never_learns_gains_nothing(run):
 def test_perfect_answers(run):
     tests, first_seen = run
     after = metrics.run_metrics([(truth, truth) for truth, _ in tests], first_seen)
-    assert after.average == 100 and after.performance_drop == 0
+    assert after.average == 100
+    assert after.performance_drop == 0
     assert len(tests) == 1 or (after.forgetting == 0 and after.average_harmonic == 100)

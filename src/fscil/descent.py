@@ -50,7 +50,7 @@ def _within(settings: Descent, **limits: tuple[float, float]) -> None:
     for name, (low, high) in limits.items():
         value = getattr(settings, name)
         if not low <= value <= high:
-            raise FscilError(f"{name} is {value}, but must lie between {low} and {high}; change it")
+            raise FscilError(f"the setting {name} is {value}, but must lie between {low} and {high}")
 
 
 def optimiser(parameters: Sequence[nn.Parameter], descent: Descent) -> torch.optim.Optimizer:

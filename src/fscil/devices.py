@@ -33,16 +33,18 @@ class Devices:
         """Replaces each tensor by its mean over the devices, all in one exchange."""
         if self.count == 1 or not tensors:
             return
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        flat = self._joined(tensors)
         with self._together():
             self._fabric.all_reduce(flat, reduce_op="mean")
         self.fill(tensors, flat)
 
     def collect(self, tensors: Sequence[Tensor]) -> Tensor:
         """What each device holds in its tensors: (devices, numbers)."""
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
         with self._together():
-            return self._fabric.all_gather(flat)
+            return self._fabric.all_gather(self._joined(tensors))
+
+    def _joined(self, tensors: Sequence[Tensor]) -> Tensor:
+        return torch.cat([tensor.flatten().to(self.device) for tensor in tensors])
 
     def fill(self, tensors: Sequence[Tensor], flat: Tensor) -> None:
         """Puts numbers (numbers,), one after the other, into the tensors they come from."""
@@ -83,7 +85,7 @@ def launch(count: int) -> Devices:
     available = torch.cuda.device_count() if cuda else usable_cores()
     if not 1 <= count <= available:
         kind = "GPUs" if cuda else "CPU cores"
-        raise FscilError(f"--devices {count} is not possible: this machine has {available} {kind}; choose 1 to {available}")
+        raise FscilError(f"--devices {count} is not possible: this machine has {available} {kind}; ask for fewer")
     from lightning_fabric import Fabric
 
     fabric = Fabric(accelerator="cuda" if cuda else "cpu", devices=count, strategy="ddp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -50,10 +51,10 @@ class Bar:
 
 
 class Patience:
-    """While it is entered, Ctrl-C only sets `asked`, so that a step can be finished and kept; a second one stops at once."""
+    """While it is entered, the first Ctrl-C only sets `asked`, so that a step can be finished and kept."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, shown: bool = True) -> None:
+        self.asked, self.shown = False, shown
 
     def __enter__(self) -> Patience:
         self._main = threading.current_thread() is threading.main_thread()  # only there signals can be caught
@@ -64,7 +65,8 @@ class Patience:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         signal.signal(signal.SIGINT, self._before)
-        print("stopping after this step; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        if self.shown:  # not by print, which may be what the signal came in
+            os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

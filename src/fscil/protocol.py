@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import resource
+import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fscil.costs import Stage
 from fscil.data.images import Images, View
 from fscil.data.sessions import Benchmark, Session
-from fscil.errors import FscilError
 from fscil.methods._method import Frozen, Method
+from fscil.nn.branches import Branch
 from fscil.progress import Bar
 from fscil.training import Run
 
@@ -24,43 +26,40 @@ TEST_BATCH = 500
 def run(method: Method, benchmark: Benchmark, run: Run, tell: Callable[[Session], None] | None = None) -> None:
     """Learns and tests session by session; what the run folder already holds is loaded, not repeated."""
     tester = Tester(method, benchmark, run)
-    done = sum(run.folder.finished(index) for index in range(benchmark.session_count))
+    done = run.devices.agree(run.folder.finished(benchmark.session_count))
     for session in benchmark.sessions(oracle=method.needs.oracle, held_out=method.config.held_out):
         if session.index == done - 1:
-            restore(method, session.index, run)
+            run.folder.restore(method, session.index)
         if session.index >= done:
             learn = method.learn_base if session.index == 0 else method.learn_new
-            with run.learning(session.index) as total:
+            with run.learning(session.index) as cost:
                 learn(session, run)
-            began = time.perf_counter()
-            predictions = tester.predict(session)
-            record = {**session_record(session, run, total), "test_seconds": time.perf_counter() - began}
-            run.folder.write_session(session.index, method.state_dict(), predictions, record)
+            if run.folder.writable:
+                began = time.perf_counter()
+                predictions = tester.predict(session)
+                record = {**session_record(session, run, cost), "test_seconds": time.perf_counter() - began}
+                run.folder.write_session(session.index, method.state_dict(), predictions, record)
         if tell:
             tell(session)
 
 
-def restore(method: Method, session: int, run: Run) -> None:
-    """Puts a method back into the state after a finished session."""
-    file = run.folder.path / f"state-{session:02d}.safetensors"
-    try:
-        method.load_state_dict(run.folder.state(session))
-    except RuntimeError as problem:
-        first = str(problem).splitlines()[-1].strip()
-        raise FscilError(f"{file} does not fit this method ({first}); delete the run folder and run again") from problem
-
-
-def session_record(session: Session, run: Run, total: Any) -> dict[str, Any]:
+def session_record(session: Session, run: Run, cost: Stage) -> dict[str, Any]:
     """What learning a session cost."""
     return {
         "session": session.index,
         "classes": list(session.classes),
-        "learn_seconds": total.seconds,
-        "macs": total.macs,
-        "images_per_second": total.images / total.seconds if total.seconds else 0.0,
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "learn_seconds": cost.seconds,
+        "macs": cost.macs,
+        "images_per_second": cost.images / cost.seconds,
+        "peak_memory_bytes": peak_memory(),
         "stages": [vars(stage) for stage in run.stages],
     }
+
+
+def peak_memory() -> int:
+    """Most bytes that this process ever held in main memory."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class Tester:
@@ -73,34 +72,36 @@ class Tester:
 
     @torch.no_grad()
     def predict(self, session: Session) -> dict[str, np.ndarray]:
-        """`truth` and `predicted` labels and, for a sum of branches, what each branch alone would predict (`branch.NAME`)."""
+        """`truth` and `predicted` labels and, for a sum of branches, what each alone would predict (`branch.NAME`)."""
         self.method.eval()
         images = self.benchmark.test(session.index)
         view = self.method.test_view(session)
         predictions = {"truth": images.labels.numpy()}
         if isinstance(self.method, Frozen):
-            features = self._embedded(images, view)
+            features = self._embedded(self.method, images, view)
             predictions["predicted"] = self._labels(self.method.relate(features))
-            if len(self.method.branches) > 1:
-                for branch, f in zip(self.method.branches, features, strict=True):
+            branches = cast(Iterable[Branch], self.method.branches)
+            if len(features) > 1:
+                for branch, f in zip(branches, features, strict=True):
                     predictions[f"branch.{branch.name}"] = self._labels(branch.relate(f))
         else:
             scores = [self.method.scores(x) for x in self._shown(images, view, "testing")]
             predictions["predicted"] = self._labels(torch.cat(scores))
         return predictions
 
-    def _embedded(self, images: Images, view: View) -> list[Tensor]:
+    def _embedded(self, method: Frozen, images: Images, view: View) -> list[Tensor]:
         """Features of the test images so far; test(t) begins with test(t - 1), so only the rest is encoded."""
         fresh = images.select(torch.arange(self.encoded, len(images)))
-        self.features += [self.method.embed(x) for x in self._shown(fresh, view, "encoding test images")]
+        self.features += [method.embed(x) for x in self._shown(fresh, view, "encoding test images")]
         self.encoded = len(images)
         return [torch.cat(parts) for parts in zip(*self.features, strict=True)]
 
-    def _shown(self, images: Images, view: View, what: str):
-        with Bar(what, len(images), self.run.rank == 0) as bar:
+    def _shown(self, images: Images, view: View, what: str) -> Iterator[Tensor]:
+        with Bar(what, len(images)) as bar:
             for i, x in enumerate(self.run.batches(images, view, TEST_BATCH)):
                 yield x
                 bar.advance(min((i + 1) * TEST_BATCH, len(images)))
 
     def _labels(self, scores: Tensor) -> np.ndarray:
-        return np.asarray(self.method.classes)[scores.argmax(1).numpy()]
+        labels: np.ndarray = np.asarray(self.method.classes)[scores.argmax(1).numpy()]
+        return labels

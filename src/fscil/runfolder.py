@@ -1,9 +1,10 @@
-"""The run folder: settings, predictions and states on disk. Every write is atomic, so a killed run loses at most its last minutes."""
+"""The run folder: settings, predictions and states on disk. Every write is atomic: a kill never costs a file."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,111 +15,161 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 import safetensors.torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fscil.errors import FscilError
 from fscil.settings import differences
 
 FORMAT = 1
+IDENTITY = ("method", "dataset", "seed", "settings", "protocol", "benchmark_fingerprint")
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replaces a file in one step: a reader sees the old content or the new one, never half of it."""
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
+        partial.replace(path)
     except OSError as problem:
         partial.unlink(missing_ok=True)
-        if problem.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-            reason = "the disk is full or a file-size limit is reached"
+        if problem.errno in FULL:
             raise FscilError(
-                f"{path} could not be written: {reason}; everything learned before is kept, make room and run the same command again"
+                f"{path} could not be written: the disk is full or a file-size limit is reached; "
+                "everything learned before is kept, make room and run the same command again"
             ) from problem
-        raise FscilError(f"{path} could not be written ({problem.strerror}); choose another folder with --out") from problem
+        raise FscilError(f"{path} could not be written ({problem.strerror}); choose another --out") from problem
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Any = None) -> None:
-    """Tensors as safetensors; `notes` (anything JSON can hold) travels in the metadata."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
+    """Tensors as safetensors; `notes` (anything JSON can hold) travel in the metadata."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_bytes(path, safetensors.torch.save(plain, {"notes": json.dumps(notes)}))
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+        return content
     except (OSError, ValueError) as problem:
-        raise FscilError(f"{path} is not a readable JSON file ({problem}); delete its run folder and run again") from problem
+        raise FscilError(f"{path} is not readable ({problem}); choose another --out or delete the folder") from problem
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and notes of a file written by `write_tensors`."""
     try:
         with safetensors.safe_open(path, "pt") as file:
-            notes = json.loads((file.metadata() or {})["notes"])
+            notes = json.loads((file.metadata() or {}).get("notes", "null"))
+            if not isinstance(notes, dict):
+                raise ValueError("it was written by another program")
             return {name: file.get_tensor(name) for name in file.keys()}, notes  # noqa: SIM118 (not a dict)
-    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as problem:
-        raise FscilError(f"{path} is not a checkpoint of this program ({problem}); delete it and run the same command again") from problem
+    except (OSError, ValueError, safetensors.SafetensorError) as problem:
+        raise FscilError(f"{path} is no readable checkpoint ({problem}); delete it and run again") from problem
+
+
+def load_into(module: nn.Module, state: Mapping[str, Tensor], file: Path) -> None:
+    """Gives a module the state that was read from a file."""
+    try:
+        module.load_state_dict(state)
+    except (RuntimeError, LookupError) as problem:
+        reason = " ".join(str(problem).split())
+        shown = reason if len(reason) <= 150 else f"{reason[:150]}…"
+        raise FscilError(f"{file} does not fit this run ({shown}); delete it and run again") from problem
 
 
 class RunFolder:
-    """One run on disk; see docs/architecture.md for the files in it."""
+    """One run on disk; docs/running.md tells of the files in it."""
 
     def __init__(self, path: Path, writable: bool = True):
         self.path = path
         self.writable = writable  # only the first of several processes writes
+        self.identity = ""
+
+    def described(self) -> dict[str, Any]:
+        """What run.json says; empty before the run has begun."""
+        file = self.path / "run.json"
+        return read_json(file) if file.exists() else {}
 
     def open(self, description: dict[str, Any]) -> None:
-        """Starts or continues the run `description` tells of; a folder that holds another run is refused and left alone."""
+        """Starts or continues the run `description` tells of; a folder that holds another run is refused."""
+        told = json.dumps([description.get(key) for key in IDENTITY], sort_keys=True)
+        self.identity = hashlib.sha256(told.encode()).hexdigest()
         if not self.writable:
             return
         self._lock()
-        file = self.path / "run.json"
-        if file.exists():
-            self._check_same(read_json(file), description)
+        there = self.described()
+        if there:
+            self._check_same(there, description)
+            self._note_changes(there, description)
         else:
-            write_json(file, description)
+            write_json(self.path / "run.json", description)
+        for partial in self.path.glob("*.partial"):  # of a process that was killed while it wrote
+            partial.unlink()
+
+    def close(self) -> None:
+        """Lets other processes use the folder."""
+        if self.writable:
+            self._lock_file.close()
 
     def _lock(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock_file = (self.path / ".lock").open("w")  # kept open: the lock lives as long as this object
+            self._lock_file = (self.path / ".lock").open("w")
         except OSError as problem:
-            raise FscilError(f"{self.path} cannot be used as a run folder ({problem.strerror}); choose another with --out") from problem
+            reason = problem.strerror
+            raise FscilError(f"{self.path} cannot be a run folder ({reason}); choose another --out") from problem
         try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, not inherited by loader workers
         except OSError as problem:
-            raise FscilError(f"another process is working in {self.path}; wait for it or choose another --out") from problem
+            self._lock_file.close()
+            raise FscilError(f"another process is working in {self.path}; wait or choose another --out") from problem
 
     def _check_same(self, there: dict[str, Any], here: dict[str, Any]) -> None:
         if there.get("format") != FORMAT:
-            raise FscilError(f"{self.path} was written by another version (format {there.get('format')}); choose another --out")
-        keys = ("method", "dataset", "seed", "settings", "protocol", "benchmark_fingerprint")
-        changed = differences({k: there.get(k) for k in keys}, {k: here.get(k) for k in keys})
+            raise FscilError(f"{self.path} was written by another version of fscil; choose another --out")
+        *settings, fingerprint = IDENTITY
+        changed = differences({k: there.get(k) for k in settings}, {k: here.get(k) for k in settings})
+        if not changed and there.get(fingerprint) != here.get(fingerprint):
+            changed = ["the images of the data set are not those it began with"]
         if changed:
             shown = "; ".join(changed[:3]) + ("; …" if len(changed) > 3 else "")
-            raise FscilError(f"{self.path} holds a run of another configuration ({shown}); choose another --out or delete the folder")
+            raise FscilError(f"{self.path} holds a run of another configuration ({shown}); choose another --out")
+
+    def _note_changes(self, there: dict[str, Any], here: dict[str, Any]) -> None:
+        """A run that goes on elsewhere, or with other versions, says so: its numbers may differ in the last digits."""
         moved = [k for k in ("versions", "machine", "precision") if there.get(k) != here.get(k)]
         if moved:
-            there["continued_with"] = {k: here.get(k) for k in moved}
-            write_json(self.path / "run.json", there)
+            write_json(self.path / "run.json", {**there, "continued_with": {k: here.get(k) for k in moved}})
 
-    def finished(self, session: int) -> bool:
-        """Whether a session was learned, tested and written completely (its JSON file is written last)."""
-        return self._session(session, "session", "json").exists()
+    def finished(self, count: int) -> int:
+        """How many of `count` sessions need not be learned again: they are written, and so is the state after them."""
+        done = next((t for t in range(count) if not self._session(t, "session", "json").exists()), count)
+        while done and not self._session(done - 1, "state", "safetensors").exists():
+            done -= 1
+        return done
 
-    def write_session(self, session: int, state: Mapping[str, Tensor], predictions: Mapping[str, np.ndarray], record: Any) -> None:
-        if not self.writable:
-            return
-        write_tensors(self._session(session, "state", "safetensors"), state)
+    def write_session(
+        self,
+        session: int,
+        state: Mapping[str, Tensor],
+        predictions: Mapping[str, np.ndarray],
+        record: Mapping[str, Any],
+    ) -> None:
+        """The results of a session; its JSON file comes last and makes it finished."""
+        self.write(self._session(session, "state", "safetensors"), state, {})
         content = safetensors.numpy.save({name: values.astype(np.int32) for name, values in predictions.items()})
         write_bytes(self._session(session, "predictions", "safetensors"), content)
         write_json(self._session(session, "session", "json"), record)
@@ -127,11 +178,25 @@ class RunFolder:
         if session > 1:  # going on needs the newest state; the base state stays for those who teach other classes
             self._session(session - 1, "state", "safetensors").unlink(missing_ok=True)
 
-    def state(self, session: int) -> dict[str, Tensor]:
-        return read_tensors(self._session(session, "state", "safetensors"))[0]
+    def restore(self, module: nn.Module, session: int) -> None:
+        """Puts a method back into the state after a finished session."""
+        file = self._session(session, "state", "safetensors")
+        load_into(module, self.read(file)[0], file)
+
+    def write(self, file: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
+        """A file of tensors that only this run can read again."""
+        if self.writable:
+            write_tensors(file, tensors, {**notes, "run": self.identity})
+
+    def read(self, file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and notes of one of this run's files; one that was copied from another run is refused."""
+        tensors, notes = read_tensors(file)
+        if notes.get("run") != self.identity:
+            raise FscilError(f"{file} belongs to another run; delete it and run again")
+        return tensors, notes
 
     def stage(self, session: int, name: str) -> Path:
-        """File of an unfinished (or finished) training stage inside a session."""
+        """File of a training stage inside a session."""
         return self.path / f"stage-{session:02d}-{name}.safetensors"
 
     def _session(self, session: int, kind: str, suffix: str) -> Path:

@@ -60,7 +60,7 @@ def plan(title: str, settings: Iterable[Setting], defaults: Mapping[str, Setting
     say("")
     facts = ("stage", "pixels", "steps", "trained", "encoded")
     table(
-        ("base session", "pixels", "steps", "trained per step", "encoded per step", "TMAC", "time"),
+        ("base session", "pixels", "steps", "images trained", "images encoded", "TMAC", "time"),
         ((*(s[fact] for fact in facts), f"{s['macs'] / 1e12:.2f}", duration(s["seconds"])) for s in cost["stages"]),
         numbers=6,
     )

@@ -3,7 +3,7 @@
 import difflib
 import importlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ class Protocol:
     order_seed: int | None = None  # shuffles the classes (none: the data set's own order)
     test_share: float = 0.2  # folder only: share of each class kept for testing
     split: str | None = None  # folder only: csv or json file naming the training and test images
+    tune: bool = False  # pseudo-sessions cut from the base classes, for choosing settings; test images are left alone
 
 
 PUBLISHED = Protocol()  # the protocol of the published tables
@@ -60,8 +61,12 @@ def benchmark(name: str, root: str | Path | None = None, protocol: Protocol = PU
     """
     from fscil.data.decoding import in_memory
     from fscil.data.sessions import Benchmark
+    from fscil.data.tuning import pseudo_sessions
 
-    built = Benchmark(name, in_memory(ingredients(name, root, protocol)), protocol)
+    parts = ingredients(name, root, protocol)
+    if protocol.tune:
+        parts, protocol = pseudo_sessions(parts, protocol), replace(protocol, base_classes=None)
+    built = Benchmark(name, in_memory(parts), protocol)
     built.require_shots()
     return built
 

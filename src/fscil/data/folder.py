@@ -86,14 +86,23 @@ def _named(images: dict[str, list[str]], root: Path, path: Path) -> tuple[list[R
 def _read_split(path: Path) -> dict[str, list[str]]:
     try:
         text = path.read_text()
-        if path.suffix == ".json":
-            content = json.loads(text)
-            return {part: [str(name) for name in content[part]] for part in ("train", "test")}
-        parts: dict[str, list[str]] = {"train": [], "test": []}
-        for row in csv.DictReader(text.splitlines()):
-            parts[row["part"].strip()].append(row["image"].strip())
-        return parts
+        return _json_parts(text) if path.suffix == ".json" else _csv_parts(text)
     except OSError as error:
         raise FscilError(f"The split file {path} cannot be read ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FscilError(f"The split file {path} is not in one of the two forms: {SPLIT_FORMS}.") from error
+
+
+def _json_parts(text: str) -> dict[str, list[str]]:
+    content = json.loads(text)
+    return {part: [str(name) for name in content[part]] for part in ("train", "test")}
+
+
+def _csv_parts(text: str) -> dict[str, list[str]]:
+    rows = csv.DictReader(text.splitlines())
+    if not {"image", "part"} <= set(rows.fieldnames or ()):
+        raise KeyError("image, part")
+    parts: dict[str, list[str]] = {"train": [], "test": []}
+    for row in rows:
+        parts[row["part"].strip()].append(row["image"].strip())
+    return parts

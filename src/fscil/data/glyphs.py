@@ -26,21 +26,21 @@ from fscil.data.images import Ingredients, TensorImages
 from fscil.progress import Bar
 
 # Label = place in this string; the scripts are mixed. Picked greedily from about 1,600 characters so that no two look
-# alike, and none looks like itself turned by 90, 180 or 270 degrees: in no two faces, under no such turn, with a shift by
-# a pixel or a tilt by 10 degrees, do their normalised shapes correlate by 0.84 or more (d and p, n and u, 6 and 9: 1.0;
-# E and F: 0.94; P and R: 0.87). tests/test_glyphs.py measures it.
+# alike and none looks like itself turned by 90, 180 or 270 degrees: between any two faces, under any of these turns, with
+# a shift by a pixel or a tilt by 10 degrees, their normalised shapes correlate by less than 0.84 (d and p, n and u,
+# 6 and 9: 1.0; E and F: 0.94; P and R: 0.87). tests/test_glyphs.py measures it.
 CHARACTERS = (
-    "Ҥ⇖⊆Τњຕקʫчרխw↴4ՊϡႾR♘ث"  # base
-    "⚔√₤≚ξՖң↯℧ΑՀ♅♂ъλνЫ⊩ҘႢ"  # base
-    "уღՁӄ≤Ճз2₹Թ✓ჀضgЛ7ՌىႥ⇠"  # base
-    "Ge♔מຯ"  # session 1
-    "kבຊЮخ"  # session 2
-    "¢&җהQ"  # session 3
-    "☾ჭغფκ"  # session 4
-    "щ✍ʤςҲ"  # session 5
-    "➶לΣრ₽"  # session 6
-    "Ψ₺Ⴇ⌫ອ"  # session 7
-    "μF⌥Էز"  # session 8
+    "җ⇢⊑Τщຝשʤзתֆy⇖4ՊϡჀU⚒ء"  # base
+    "⚠√₲∠ψխґ↰℮ΔՀ♘♐чνςЦ⊴ѵႥ"  # base
+    "ЮუՃӈ≼ՇЫ2₹Ծ✎დسcЉ6ՐفႫ⇪"  # base
+    "FW♭רຮ"  # session 1
+    "kפຊЪث"  # session 2
+    "₤&ѣצR"  # session 3
+    "☟ფغრλ"  # session 4
+    "к✆ʐϗҘ"  # session 5
+    "➤קΣლ₽"  # session 6
+    "β₺Ⴞ⏎ມ"  # session 7
+    "ξ?⌥Էخ"  # session 8
 )
 FACES = (
     *(f"DejaVuSans{style}" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),

@@ -32,6 +32,10 @@ class Images(ABC):
         """The images at these indices, in this order; the pixels are shared, not copied."""
 
     @abstractmethod
+    def joined(self, other: "Images") -> "Images":
+        """These images followed by others of the same kind of store (in memory: of the same size)."""
+
+    @abstractmethod
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
         """Each chunk as (len, p, p, 3), values 0..255, cut out and rearranged but not yet finished."""
 
@@ -70,6 +74,17 @@ class TensorImages(Images):
     def select(self, indices: Tensor | Sequence[int]) -> "TensorImages":
         indices = torch.as_tensor(indices, dtype=torch.int64)
         return TensorImages(self._pixels, self.labels[indices], self._rows[indices])
+
+    @property
+    def pixels(self) -> Tensor:
+        """The stored pixels of these images, uint8 (n, 3, H, W)."""
+        return self._pixels[self._rows]
+
+    def joined(self, other: "TensorImages") -> "TensorImages":
+        labels = torch.cat([self.labels, other.labels])
+        if self._pixels is other._pixels:
+            return TensorImages(self._pixels, labels, torch.cat([self._rows, other._rows]))
+        return TensorImages(torch.cat([self.pixels, other.pixels]), labels)
 
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
         stored = self._pixels.permute(0, 2, 3, 1)
@@ -119,6 +134,9 @@ class FileImages(Images):
     def select(self, indices: Tensor | Sequence[int]) -> "FileImages":
         indices = torch.as_tensor(indices, dtype=torch.int64)
         return FileImages([self.paths[i] for i in indices.tolist()], self.labels[indices], self.workers)
+
+    def joined(self, other: "FileImages") -> "FileImages":
+        return FileImages(self.paths + other.paths, torch.cat([self.labels, other.labels]), self.workers)
 
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
         from torch.utils.data import DataLoader

@@ -100,7 +100,9 @@ def _published_split(parts: list[ByClass]) -> tuple[ByClass, ByClass]:
     train, test = {}, {}
     for wnid, paths in chain.from_iterable(part.items() for part in parts):
         if wnid not in KNOWN or len(paths) != 600:
-            wrong = f"Class {wnid} of miniImageNet has {len(paths)} images, not the 600 that the published split divides"
+            wrong = (
+                f"Class {wnid} of miniImageNet has {len(paths)} images, not the 600 that the published split divides"
+            )
             raise FscilError(f"{wrong}: complete it, or give a train.csv and a test.csv that both hold all classes.")
         bits = np.unpackbits(np.frombuffer(base64.b64decode(KNOWN[wnid]["test"]), dtype=np.uint8))[:600]
         train[wnid] = [path for path, tested in zip(paths, bits, strict=True) if not tested]

@@ -3,8 +3,10 @@
 import hashlib
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 
 from fscil.data import PUBLISHED, Protocol, ingredients
@@ -43,7 +45,8 @@ def inspect(name: str, root: str | Path | None = None, protocol: Protocol = PUBL
     found = ingredients(name, root, protocol)
     benchmark = Benchmark(name, found, protocol)
     unreadable, duplicates = _scan(found)
-    differing = _differing(benchmark, found, protocol)
+    digests = published_digests().get(name) if protocol == PUBLISHED else None
+    differing = None if digests is None else differing_sessions(digests, benchmark, found)
     tested = set(benchmark.test(benchmark.session_count - 1).labels.tolist())
     return Inspection(
         name=name,
@@ -87,17 +90,18 @@ def _examine(path: str) -> tuple[str, str]:
         return "", complaint
 
 
-def _differing(benchmark: Benchmark, found: Ingredients, protocol: Protocol) -> tuple[int, ...] | None:
-    """Sessions whose training lists differ from the published ones; None where nothing is published."""
-    published = json.loads(files("fscil.data").joinpath("digests.json").read_text()).get(benchmark.name)
-    if published is None or protocol != PUBLISHED:
-        return None
-    return tuple(t for t, digest in enumerate(published) if list_digest(benchmark, found, t) != digest)
+def published_digests() -> dict[str, list[str]]:
+    """For each published data set the `list_digest` of each session of the lists of TOPIC (Tao et al. 2020)."""
+    return json.loads(files("fscil.data").joinpath("digests.json").read_text())
+
+
+def differing_sessions(digests: Sequence[str], benchmark: Benchmark, found: Ingredients) -> tuple[int, ...]:
+    """The sessions whose training lists do not have these digests."""
+    own = [list_digest(benchmark, found, t) for t in range(benchmark.session_count)]
+    return tuple(t for t, pair in enumerate(zip_longest(own, digests)) if pair[0] != pair[1])
 
 
 def list_digest(benchmark: Benchmark, found: Ingredients, session: int) -> str:
-    """SHA-256 of a session's training list, one image per line, written as in the lists of TOPIC (Tao et al. 2020)."""
-    if session >= benchmark.session_count:
-        return ""
+    """SHA-256 of a session's training list, one image per line."""
     lines = (found.train_names[i] + "\n" for i in benchmark.train_indices(session).tolist())
     return hashlib.sha256("".join(lines).encode()).hexdigest()

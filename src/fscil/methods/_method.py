@@ -13,15 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.images import Augment, Images, View
+from fscil.descent import Training
 from fscil.nn.branches import Views, fused_scores
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
 from fscil.progress import Bar
 from fscil.settings import to_dict
-from fscil.training import Training
 
 if TYPE_CHECKING:
-    from fscil.data.sessions import Session
+    from fscil.data.sessions import Benchmark, Session
     from fscil.training import Run
 
 
@@ -36,6 +36,8 @@ class Common:
     base: Training = field(default_factory=lambda: Training(epochs=150, batch=64, lr=0.1, weight_decay=5e-4, step_epochs=40))  # base session
     augment: Augment = field(default_factory=lambda: Augment(brightness=63 / 255))  # variation of training images
     views: Views = "one"  # test views whose features are averaged: one, flip or flip+shift
+    shrinkage: float = 1.0  # read-out: features are whitened by their within-class covariance, shrunk this much to the identity (1: not at all)
+    new_bonus: float = 0.0  # read-out: added to the first relation to every class learned after the base session
     held_out: int = 0  # images per base class kept from training, for settings that are fitted
 
 
@@ -44,26 +46,33 @@ class Needs:
     """What a method asks for beyond the images of the session; printed in every table."""
 
     oracle: bool = False  # all earlier training images
+    exemplars: str = ""  # images kept of earlier sessions, in words: "2 images per class"
+    total_classes: bool = False  # the number of all classes, known in advance
+    stages: bool = False  # an encoder made of several stages
+    convolutions: bool = False  # an encoder whose convolutions can be masked
 
     def keeps(self) -> str:
-        return "all training images" if self.oracle else "class prototypes"
+        kept = "all training images" if self.oracle else self.exemplars or "class prototypes"
+        return f"{kept}, the total number of classes" if self.total_classes else kept
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One stage of the base session as it will be computed: images trained on and images only encoded, per step."""
+    """One stage of the base session as it will be computed."""
 
     stage: str
-    steps: int
-    trained: int
-    encoded: int
     pixels: int
+    steps: int
+    batch: int  # most images in one pass, which decide how much memory is needed
+    trained: int  # images trained on, in all steps together
+    encoded: int  # images only encoded
 
 
 class Method(nn.Module):
     """A way to learn sessions: three verbs, `learn_base`, `learn_new` and `scores`."""
 
     needs = Needs()
+    frozen = False  # whether nothing is trained after the base session
     config: Common
 
     def __init__(self, config: Any, encoder: Encoder):
@@ -75,6 +84,9 @@ class Method(nn.Module):
         """Labels learned so far, in the order of the columns of `scores`."""
         raise NotImplementedError
 
+    def check(self, benchmark: Benchmark) -> None:
+        """Called before anything is trained: raises FscilError for what this method cannot do on this benchmark."""
+
     def learn_base(self, session: Session, run: Run) -> None:
         raise NotImplementedError
 
@@ -85,8 +97,8 @@ class Method(nn.Module):
         """Scores (n, classes) in float32 of images (n, 3, p, p) under the test view."""
         raise NotImplementedError
 
-    def plan(self, base_images: int) -> list[Plan]:
-        """The stages of the base session, for estimates before anything is computed."""
+    def plan(self, base: Session) -> list[Plan]:
+        """The stages of the base session: what `learn_base` is going to compute, to the image."""
         raise NotImplementedError
 
     def train_view(self, session: Session, pixels: int | None = None) -> View:
@@ -101,6 +113,7 @@ class Method(nn.Module):
 class Frozen(Method):
     """A method whose encoders stand still after the base session: a sum of Branches, taught by class means."""
 
+    frozen = True
     branches: nn.ModuleList
 
     @property
@@ -119,14 +132,26 @@ class Frozen(Method):
         return self.relate(self.embed(images))
 
     @torch.no_grad()
-    def teach(self, session: Session, run: Run) -> None:
-        """Class means of the session's images become prototypes of every branch (Eq. 3 and 4)."""
-        self.eval()
-        for branch in self.branches:
-            branch.prototypes.add(session.train.labels, embed_all(branch.embed, session.train, self.test_view(session), run))
+    def teach_base(self, session: Session, run: Run) -> None:
+        """The read-out of the base session: whitening, and class means as prototypes of every branch (Eq. 3 and 4)."""
+        for branch in self.branches.eval():
+            branch.prototypes.clear()
+            f = embed_all(branch.embed, session.train, self.test_view(session), run)
+            if self.config.shrinkage < 1:
+                f = branch.whiten(f, session.train.labels, self.config.shrinkage)
+            branch.prototypes.add(session.train.labels, f)
 
+    def teaching_plan(self, images: int) -> Plan:
+        """What `teach_base` computes for a number of images."""
+        passes = sum(branch.passes for branch in self.branches)
+        return Plan("prototypes", self.config.pixels, 1, min(images, 500), 0, passes * images)
+
+    @torch.no_grad()
     def learn_new(self, session: Session, run: Run) -> None:
-        self.teach(session, run)
+        """Class means of the new images become prototypes; nothing else changes."""
+        for i, branch in enumerate(self.branches.eval()):
+            f = embed_all(branch.embed, session.train, self.test_view(session), run)
+            branch.prototypes.add(session.train.labels, f, 0.0 if i else self.config.new_bonus)
 
 
 @torch.no_grad()
@@ -140,15 +165,19 @@ def embed_all(embed: Callable[[Tensor], Tensor], images: Images, view: View, run
     return torch.cat(features)
 
 
+Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,)
 PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
 
 
-class CosineNet(nn.Module):
-    """Encoder and cosine classifier of the base session; row i of the head belongs to the i-th base class."""
+class Net(nn.Module):
+    """Encoder and classifier: images (n, 3, p, p) -> logits (n, classes)."""
 
-    def __init__(self, encoder: Encoder, head: CosineHead):
+    def __init__(self, encoder: Encoder, head: nn.Module):
         super().__init__()
         self.encoder, self.head = encoder, head
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.encoder(images))
 
 
 def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, run: Run) -> Tensor:
@@ -156,25 +185,49 @@ def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, ru
 
     Methods that share encoder, data and these settings share the result.
     """
-    c = method.config
-    net = CosineNet(encoder, CosineHead(encoder.dim, len(session.classes), c.scale, run.rng("head")))
-    settings = to_dict(c)
-    key = {name: settings[name] for name in ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out")}
+    net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head")))
+    fit_base(method, net, session, run, {})
+    return net.head.weight.detach()
+
+
+def fit_base(
+    method: Method, net: Net, session: Session, run: Run, kind: dict[str, Any], loss: Loss | None = None
+) -> None:
+    """Trains a classifier on the base session; row i of its head belongs to the i-th base class.
+
+    Methods with the same settings of the base session and the same `kind`, what else makes the classifier, share it.
+    """
+    c, settings = method.config, to_dict(method.config)
+    shared = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out")
 
     def fit() -> None:
-        row = label_rows(session.classes)
-        steps = math.ceil(len(session.train) / c.base.batch)
-        some = torch.randperm(len(session.train), generator=run.rng("prepare"))[:PREPARED]
-        encoder.prepare(next(session.train.batches([some], method.test_view(session))))
-        net.train()
-        for epoch in run.epochs("base", net, net, c.base, steps):
-            view = method.train_view(session, training_pixels(c.base, c.pixels, epoch.progress))
-            for x, y in epoch.batches(session.train, view, c.base.batch):
-                epoch.step(F.cross_entropy(net.head(net.encoder(x)), row[y], label_smoothing=c.base.label_smoothing))
+        prepare(method, net.encoder, session, run)
+        train_classifier(method, "base", net, session, c.base, run, loss)
 
-    run.cached("base", key, net, fit)
-    freeze(encoder)
-    return net.head.weight.detach()
+    run.cached("base", {**{name: settings[name] for name in shared}, **kind}, net, fit)
+    freeze(net)
+
+
+def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
+    """Lets an encoder that is still untrained take from the images what it takes from them."""
+    some = torch.randperm(len(session.train), generator=run.rng("prepare"))[:PREPARED]
+    encoder.prepare(next(session.train.batches([some], method.test_view(session))))
+
+
+def train_classifier(
+    method: Method, stage: str, net: Net, session: Session, training: Training, run: Run, loss: Loss | None = None
+) -> None:
+    """Trains encoder and head on a session's images, by cross-entropy or another loss; row i is the i-th class."""
+    row, steps = label_rows(session.classes), math.ceil(len(session.train) / training.batch)
+    net.train()
+    for epoch in run.epochs(stage, net, net, training, steps):
+        view = method.train_view(session, training_pixels(training, method.config.pixels, epoch.progress))
+        for x, y in epoch.batches(session.train, view, training.batch):
+            epoch.step(loss(net(x), row[y]) if loss else cross_entropy(net(x), row[y], training))
+
+
+def cross_entropy(logits: Tensor, rows: Tensor, training: Training) -> Tensor:
+    return F.cross_entropy(logits, rows, label_smoothing=training.label_smoothing)
 
 
 def label_rows(classes: tuple[int, ...]) -> Tensor:
@@ -199,4 +252,6 @@ def base_plan(training: Training, pixels: int, images: int) -> list[Plan]:
     """The base session of `fit_cosine_classifier` as stages."""
     steps = math.ceil(images / training.batch)
     sizes = [training_pixels(training, pixels, epoch / training.epochs) for epoch in range(training.epochs)]
-    return [Plan(f"base at {size} px", sizes.count(size) * steps, min(training.batch, images), 0, size) for size in dict.fromkeys(sizes)]
+    counts = {size: sizes.count(size) for size in sizes}
+    batch = math.ceil(images / steps)
+    return [Plan(f"base at {size} px", size, n * steps, batch, n * images, 0) for size, n in counts.items()]

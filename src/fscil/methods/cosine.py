@@ -31,7 +31,8 @@ class Method(_method.Frozen):
 
     def learn_base(self, session: Session, run: Run) -> None:
         fit_cosine_classifier(self, self.branches[0].encoder, session, run)
-        self.teach(session, run)
+        self.teach_base(session, run)
 
-    def plan(self, base_images: int) -> list[Plan]:
-        return [*base_plan(self.config.base, self.config.pixels, base_images), Plan("prototypes", 1, 0, base_images, self.config.pixels)]
+    def plan(self, base: Session) -> list[Plan]:
+        n = len(base.train)
+        return [*base_plan(self.config.base, self.config.pixels, n), self.teaching_plan(n)]

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Mix, Sampling, Synthesis, Task, episodes
 from fscil.data.sessions import Session
+from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._method import Plan, base_plan, embed_all, fit_cosine_classifier, freeze, label_rows
@@ -33,7 +34,7 @@ from fscil.nn.encoders import Encoder
 from fscil.nn.heads import EuclidHead
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import class_means, cosine, euclid
-from fscil.training import Descent, Run
+from fscil.training import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +104,7 @@ class Method(_method.Frozen):
         elif c.complement == "conventional":
             self.conventional_learning(base, run)
         freeze(self.f2)
-        self.W1.clear()
-        self.W2.clear()
-        self.teach(base, run)
+        self.teach_base(base, run)
         if c.W1 == "learned":
             self.take_learned(base, learned)
 
@@ -186,20 +185,21 @@ class Method(_method.Frozen):
         losses = [F.cross_entropy(self.config.scale * euclid(g * f, g * W), y) for g in scales]
         return float(scales[torch.stack(losses).argmin()])
 
-    def plan(self, base_images: int) -> list[Plan]:
-        c = self.config
-        stages = base_plan(c.base, c.pixels, base_images)
-        encoded = 4 * base_images  # W1 and W2, before complementary learning and after it
+    def plan(self, base: Session) -> list[Plan]:
+        c, n, p = self.config, len(base.train), self.config.pixels
+        held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0
+        stages = [*base_plan(c.base, p, n), Plan("W1 and W2", p, 1, min(n, 500), 0, 2 * n + held_out)]
+        epochs = c.transfer.epochs
         if c.complement == "resa":
             images = c.way * (c.shot + c.query)
-            twins = 0 if c.synthesis == "none" else images
+            both = images if c.synthesis == "none" else 2 * images
             f1 = images if c.global_weight and c.base_relation else 0
-            stages.append(Plan("RESA", c.transfer.epochs * c.tasks, images + twins, f1, c.pixels))
-            encoded += max(c.transfer.epochs - 1, 0) * base_images
+            W2 = max(epochs - 1, 0) * n
+            stages.append(Plan("RESA", p, epochs * c.tasks, both, epochs * c.tasks * both, epochs * c.tasks * f1 + W2))
         elif c.complement == "conventional":
-            steps = math.ceil(base_images / c.base.batch)
-            stages.append(Plan("conventional", c.transfer.epochs * steps, c.base.batch, 0, c.pixels))
-        return [*stages, Plan("prototypes", 1, 0, encoded, c.pixels)]
+            steps = math.ceil(n / c.base.batch)
+            stages.append(Plan("conventional", p, epochs * steps, math.ceil(n / steps), epochs * n, 0))
+        return [*stages, self.teaching_plan(n)]
 
 
 def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fscil.nn.encoders import Encoder
 from fscil.nn.prototypes import Prototypes
-from fscil.nn.relations import Relation, linear_form, query_form, relate
+from fscil.nn.relations import Relation, linear_form, mean_of_labels, query_form, relate
 
 Views = Literal["one", "flip", "flip+shift"]
 
@@ -27,7 +27,7 @@ def test_views(images: Tensor, views: Views) -> list[Tensor]:
 
 
 class Branch(nn.Module):
-    """weight * relation(encoder(x), prototypes)."""
+    """weight * relation(encoder(x), prototypes) + a bias per class (zero unless asked for)."""
 
     def __init__(self, name: str, encoder: Encoder, relation: Relation, views: Views = "one", weight: float = 1.0):
         super().__init__()
@@ -36,21 +36,44 @@ class Branch(nn.Module):
         self.prototypes = Prototypes(encoder.dim)
         self.register_buffer("weight", torch.tensor(weight))
         self.register_buffer("feature_scale", torch.tensor(1.0))
+        self.register_buffer("whitening", torch.eye(encoder.dim))
 
     def encode(self, images: Tensor) -> Tensor:
         """Features (n, dim) of the images as they are, on the scale at which relations are measured."""
         return self.feature_scale * self.encoder(images)
 
     def embed(self, images: Tensor) -> Tensor:
-        """Features (n, dim) averaged over the test views; cosine features are made unit length before they are averaged."""
+        """Whitened features (n, dim), averaged over the test views; cosine features are made unit length before they are averaged."""
         shown = [self.encode(view) for view in test_views(images, self.views)]
-        if len(shown) == 1:
-            return shown[0]
-        return torch.stack([F.normalize(f, dim=1) if self.relation == "cosine" else f for f in shown]).mean(0)
+        if len(shown) > 1 and self.relation == "cosine":
+            shown = [F.normalize(f, dim=1) for f in shown]
+        return torch.stack(shown).mean(0) @ self.whitening
+
+    @torch.no_grad()
+    def whiten(self, features: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
+        """Fits the whitening to features (n, dim) that were embedded without it, and gives them whitened.
+
+        Directions in which images of one class differ count less: S^-1/2 of the within-class covariance S, shrunk towards a multiple of
+        the identity by the share `shrinkage` (1: no whitening at all) and scaled so that the mean variance stays.
+        """
+        if self.relation == "cosine":
+            features = F.normalize(features, dim=1)
+        _, means = mean_of_labels(features, labels)
+        rest = (features - means[torch.unique(labels, return_inverse=True)[1]]).double()
+        S = rest.T @ rest / len(rest)
+        level = S.trace() / len(S)
+        variances, directions = torch.linalg.eigh((1 - shrinkage) * S + shrinkage * level * torch.eye(len(S)))
+        self.whitening.copy_(directions @ torch.diag((level / variances).sqrt()) @ directions.T)
+        return features @ self.whitening
+
+    @property
+    def passes(self) -> int:
+        """Encoder passes that `embed` makes per image."""
+        return len(test_views(torch.zeros(1, 3, 4, 4), self.views))
 
     def relate(self, features: Tensor) -> Tensor:
         """Weighted relations (n, classes) of features (n, dim)."""
-        return self.weight * relate(self.relation, features, self.prototypes.means())
+        return self.weight * relate(self.relation, features, self.prototypes.means()) + self.prototypes.biases()
 
     def forward(self, images: Tensor) -> Tensor:
         return self.relate(self.embed(images))
@@ -64,6 +87,6 @@ def fused_scores(branches: Iterable[Branch], features: Iterable[Tensor]) -> Tens
         form = linear_form(branch.relation, branch.prototypes.means())
         queries.append(query)
         keys.append(branch.weight * form.keys)
-        bias = bias + branch.weight * form.bias
+        bias = bias + branch.weight * form.bias + branch.prototypes.biases()
         offset = offset + branch.weight * shift
     return torch.cat(queries, 1) @ torch.cat(keys, 1).T + bias + offset.unsqueeze(1)

@@ -12,7 +12,10 @@ from fscil.nn import compute
 
 
 class Encoder(nn.Module):
-    """stages -> pool. Convolutions run in `precision`; features come back as float32, so that relations never lose digits."""
+    """stages -> pool. Convolutions run in `precision`; features come back as float32, so that relations never lose digits.
+
+    They run where the weights are. Features come back to where the images were: an encoder on a GPU asks nothing of its users.
+    """
 
     def __init__(self, stages: nn.Sequential, dim: int, pixels: int, pool: nn.Module | None = None):
         super().__init__()
@@ -24,8 +27,9 @@ class Encoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         compute.record(self, images, self.macs(images.shape[-1]))
-        with torch.autocast(images.device.type, self.precision, enabled=self.precision != torch.float32):
-            return self.pool(self.stages(images)).float()
+        device = next(self.parameters()).device
+        with torch.autocast(device.type, self.precision, enabled=self.precision != torch.float32):
+            return self.pool(self.stages(images.to(device))).float().to(images.device)
 
     def prepare(self, images: Tensor) -> None:
         """Sets what is taken from the data before training starts: the whitening of the first stage, where there is one."""
@@ -38,6 +42,14 @@ class Encoder(nn.Module):
         if pixels not in self._macs:
             self._macs[pixels] = compute.macs_per_image(nn.Sequential(self.stages, self.pool), pixels)
         return self._macs[pixels]
+
+    @property
+    def last_block(self) -> nn.Module:
+        """The last residual block, or the last stage of an encoder that has none."""
+        block: nn.Module = self.stages[-1]
+        while isinstance(block, nn.Sequential) and list(block[-1].children()):
+            block = block[-1]
+        return block
 
 
 def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
@@ -151,7 +163,8 @@ class WhiteningStem(nn.Module):
 
 
 def _fast(pixels: int, weights: str | None) -> Encoder:
-    """A small wide net that learns much per multiply-add on a CPU: whitened 2x2 patches, three blocks of 64/256/256 channels (256-d).
+    """A small wide net that learns much per multiply-add on a CPU: whitened 2x2 patches, nine 3x3 convolutions of
+    64/256/256 channels in three blocks, the later ones of a block with a shortcut (256-d).
 
     Images of 64 pixels and more enter through patches of 4x4 in steps of two.
     """
@@ -159,10 +172,13 @@ def _fast(pixels: int, weights: str | None) -> Encoder:
     stem = WhiteningStem(2, 1) if pixels < 64 else WhiteningStem(4, 2)
     stages: list[nn.Module] = [nn.Sequential(stem, nn.GELU())]
     inputs = stem.channels
-    for outputs in (64, 256, 256):
+    for outputs, more in ((64, 1), (256, 0), (256, 2)):
         first, norm = _identity_convolution(inputs, outputs)
-        second = _identity_convolution(outputs, outputs)
-        stages.append(nn.Sequential(first, nn.MaxPool2d(2), norm, nn.ReLU(), *second, nn.ReLU()))
+        layers = [first, nn.MaxPool2d(2), norm, nn.ReLU(), *_identity_convolution(outputs, outputs), nn.ReLU()]
+        for _ in range(more):
+            body = nn.Sequential(*_identity_convolution(outputs, outputs), nn.ReLU())
+            layers.append(Residual(body, nn.Identity(), nn.Identity()))
+        stages.append(nn.Sequential(*layers))
         inputs = outputs
     return Encoder(nn.Sequential(*stages), inputs, pixels)
 

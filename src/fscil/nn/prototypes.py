@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from fscil.errors import FscilError
 
 
+BUFFERS = ("sums", "counts", "labels", "bias")
+
+
 class Prototypes(nn.Module):
     """Sum and count of the features of each class; rows are found by label, never by position.
 
@@ -27,6 +30,7 @@ class Prototypes(nn.Module):
         self.register_buffer("sums", torch.zeros(0, dim, dtype=torch.float64))
         self.register_buffer("counts", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("bias", torch.zeros(0))
 
     @property
     def classes(self) -> tuple[int, ...]:
@@ -37,11 +41,16 @@ class Prototypes(nn.Module):
         """Class means (classes, dim), float32."""
         return (self.sums[: self.size] / self.counts[: self.size, None]).float()
 
-    def add(self, labels: Tensor, features: Tensor) -> None:
-        """Counts features (n, dim) in; a label that is new gets the next row."""
+    def biases(self) -> Tensor:
+        """What is added to the relations to each class (classes,)."""
+        return self.bias[: self.size]
+
+    def add(self, labels: Tensor, features: Tensor, bias: float = 0.0) -> None:
+        """Counts features (n, dim) in; a label that is new gets the next row, and `bias` on its relations."""
         for label in dict.fromkeys(labels.tolist()):
             if label not in self._row:
                 self._append(label)
+                self.bias[self._row[label]] = bias
         rows = torch.tensor([self._row[label] for label in labels.tolist()], device=self.sums.device)
         self.sums.index_add_(0, rows, features.detach().to(self.sums))
         self.counts.index_add_(0, rows, torch.ones_like(rows))
@@ -60,7 +69,7 @@ class Prototypes(nn.Module):
     def remove(self, label: int) -> None:
         """Forgets one class; the rows behind it move up and nothing of it stays in memory."""
         row = self.row(label)
-        for name in ("sums", "counts", "labels"):
+        for name in BUFFERS:
             buffer = getattr(self, name)
             buffer[row : self.size - 1] = buffer[row + 1 : self.size].clone()
             buffer[self.size - 1] = 0
@@ -85,11 +94,10 @@ class Prototypes(nn.Module):
 
     def _append(self, label: int) -> None:
         if self.size == len(self.counts):
-            spare = max(64, self.size)
-            self.sums = torch.cat([self.sums, self.sums.new_zeros(spare, self.dim)])
-            self.counts = torch.cat([self.counts, self.counts.new_zeros(spare)])
-            self.labels = torch.cat([self.labels, self.labels.new_zeros(spare)])
-        self.sums[self.size], self.counts[self.size], self.labels[self.size] = 0, 0, label
+            for name in BUFFERS:
+                buffer = getattr(self, name)
+                setattr(self, name, torch.cat([buffer, buffer.new_zeros(max(64, self.size), *buffer.shape[1:])]))
+        self.sums[self.size], self.counts[self.size], self.labels[self.size], self.bias[self.size] = 0, 0, label, 0
         self._row[label] = self.size
         self.size += 1
 
@@ -97,19 +105,18 @@ class Prototypes(nn.Module):
         self._row = {label: row for row, label in enumerate(self.labels[: self.size].tolist())}
 
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
-        for name in ("sums", "counts", "labels"):
+        for name in BUFFERS:
             destination[prefix + name] = getattr(self, name)[: self.size].clone()
 
     def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
-        names = ("sums", "counts", "labels")
-        absent = [prefix + name for name in names if prefix + name not in state]
+        absent = [prefix + name for name in BUFFERS if prefix + name not in state]
         if absent:
             missing.extend(absent)
             return
         if state[prefix + "sums"].shape[1] != self.dim:
             errors.append(f"{prefix}sums has {state[prefix + 'sums'].shape[1]} dimensions, expected {self.dim}")
             return
-        for name in names:
+        for name in BUFFERS:
             setattr(self, name, state[prefix + name].clone().to(getattr(self, name).device))
         self.size = len(self.counts)
         self._index()

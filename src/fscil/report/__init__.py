@@ -53,6 +53,6 @@ def write_html(paths: Iterable[str | Path], out: str | Path) -> Path:
     return out
 
 
-def table(paths: Iterable[str | Path], format: str) -> str:
+def table(paths: Iterable[str | Path], format: str) -> str:  # noqa: A002
     """The tables of all runs and of the published rows as md, csv or latex."""
     return write([section_table(section) for section in sections(load(paths))], format)

@@ -16,7 +16,6 @@ from fscil.report.rows import Row, flatten
 from fscil.report.runs import TOTAL, Run
 from fscil.report.tables import Line, Table, cells
 
-WORDS = ("encoder", "pretrained", "keeps", "selection")  # columns of text: on the left, may wrap
 FEW_COLUMNS = 7  # a table with no more columns is not stretched over the page
 TILES = {
     "Avg": "average over the sessions",
@@ -30,8 +29,8 @@ def card(title: str, *content: str) -> str:
     return f'<section class="card"><h3>{escape(title)}</h3>{"".join(content)}</section>\n'
 
 
-def folded(summary: str, *content: str, open: bool = False) -> str:
-    return f"<details{' open' if open else ''}><summary>{summary}</summary>{''.join(content)}</details>"
+def folded(summary: str, *content: str, unfolded: bool = False) -> str:
+    return f"<details{' open' if unfolded else ''}><summary>{summary}</summary>{''.join(content)}</details>"
 
 
 def html_table(table: Table, named: frozenset[str] = frozenset()) -> str:
@@ -47,25 +46,25 @@ def html_table(table: Table, named: frozenset[str] = frozenset()) -> str:
 
 
 def html_head(column: Column) -> str:
-    return f'<th{words(column.name)} title="{escape(column.meaning)}">{escape(column.name)}</th>'
+    return f'<th{words(column)} title="{escape(column.meaning)}">{escape(column.name)}</th>'
 
 
 def html_line(line: Line, table: Table, named: bool) -> str:
     kind = "published named" if named and line.kind == "published" else line.kind
     name = line.name if line.kind == "published" else line.label
-    values = "".join(html_cell(column.name, line.cells.get(column.name)) for column in table.columns)
+    values = "".join(html_cell(column, line.cells.get(column.name)) for column in table.columns)
     return f'<tr class="{kind}"><th>{escape(name)}</th>{values}</tr>'
 
 
-def html_cell(column: str, cell: Cell | None) -> str:
+def html_cell(column: Column, cell: Cell | None) -> str:
     if cell is None:
         return "<td></td>"
-    kind = ' class="Avg"' if column == "Avg" else words(column)
+    kind = ' class="Avg"' if column.name == "Avg" else words(column)
     return f"<td{kind}>{escape(cell.text)}{f'<small>±{cell.std}</small>' if cell.std else ''}</td>"
 
 
-def words(column: str) -> str:
-    return ' class="words"' if column in WORDS else ""
+def words(column: Column) -> str:
+    return ' class="words"' if column.words else ""
 
 
 def tiles(row: Row) -> str:
@@ -90,7 +89,7 @@ def legend(traces: Sequence[Trace]) -> str:
     return f'<ul class="legend">{entries}</ul>'
 
 
-def confusion_block(row: Row, open: bool) -> str:
+def confusion_block(row: Row, unfolded: bool) -> str:
     """Confusion picture, worst pairs, confusion by session and accuracy by session; empty without a session."""
     if not row.finished:
         return ""
@@ -105,7 +104,7 @@ def confusion_block(row: Row, open: bool) -> str:
         left = title + confusions.picture(confusion) + pairs_table(confusions.worst_pairs(confusion))
         tables = f'<div class="pair"><div>{left}</div><div>{by_session}{tables}</div></div>'
     after = f' <span class="soft">after session {row.finished - 1}, seed {seeds(row)}</span>'
-    return folded(escape(row.name) + after, tables, open=open)
+    return folded(escape(row.name) + after, tables, unfolded=unfolded)
 
 
 def pairs_table(pairs: Sequence[tuple[str, str, float]]) -> str:

@@ -28,6 +28,7 @@ class Column:
     table: str
     meaning: str
     cell: Callable[[Row, str], Cell | None]  # of (row, branch)
+    words: bool = False  # text, not numbers: stands on the left and may wrap
 
 
 def number(value: Spread) -> Cell | None:
@@ -118,10 +119,10 @@ SUMMARY = (
 )
 
 COSTS = (
-    Column("encoder", COST, "the network that sees the images", fact("encoder")),
+    Column("encoder", COST, "the network that sees the images", fact("encoder"), words=True),
     Column("pixels", COST, "side of the images the encoder sees", fact("pixels")),
     Column("parameters (M)", COST, "all parameters of the method, in millions", millions_of_parameters),
-    Column("pretrained", COST, "weights that training starts from", fact("pretrained")),
+    Column("pretrained", COST, "weights that training starts from", fact("pretrained"), words=True),
     Column(
         "PMAC",
         COST,
@@ -140,6 +141,6 @@ COSTS = (
         "peak memory in 10^9 bytes",
         lambda row, branch: Cell(f"{row.mean(lambda run: run.peak_memory / 1e9):.2f}"),
     ),
-    Column("keeps", COST, "what the method keeps of earlier sessions", fact("keeps")),
-    Column("selection", COST, "how the weights that are tested were chosen", fact("selection")),
+    Column("keeps", COST, "what the method keeps of earlier sessions", fact("keeps"), words=True),
+    Column("selection", COST, "how the weights that are tested were chosen", fact("selection"), words=True),
 )

@@ -31,7 +31,8 @@ def row_confusion(row: Row) -> Confusion | None:
 
 def shares(counts: np.ndarray) -> np.ndarray:
     """Counts divided by the sum of their row; rows without images stay 0."""
-    return np.divide(counts, np.maximum(counts.sum(axis=1, keepdims=True), 1))
+    per_row = np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return np.asarray(counts / per_row)
 
 
 def by_session(confusion: Confusion) -> np.ndarray:

@@ -144,7 +144,7 @@ def balance_card(section: Section) -> str:
 
 
 def confusion_card(section: Section) -> str:
-    blocks = [confusion_block(row, open=index == 0) for index, row in enumerate(section.rows)]
+    blocks = [confusion_block(row, unfolded=index == 0) for index, row in enumerate(section.rows)]
     return card("Which classes are taken for which, after the last session", *blocks) if any(blocks) else ""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from fscil import metrics
 from fscil.report.rows import Section
 
-STANDARD = {"shots": 5, "shots_seed": 1, "order_seed": None}
+STANDARD = {"shots": (None, 5), "shots_seed": (None, 1), "order_seed": (None,)}  # None: the data set's own
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ def comparable(section: Section) -> Published | None:
     found = published(section.dataset)
     if found is None or len(found.rows[0].sessions) != section.sessions:
         return None
+    table = numbers()["datasets"][section.dataset]
+    allowed = STANDARD | {"base_classes": (None, table["base_classes"]), "ways": (None, table["ways"])}
     protocols = [row.facts.get("protocol") or {} for row in section.rows]
-    standard = any(all(protocol.get(key, value) == value for key, value in STANDARD.items()) for protocol in protocols)
+    standard = any(all(protocol.get(key) in values for key, values in allowed.items()) for protocol in protocols)
     return found if standard else None

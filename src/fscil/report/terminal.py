@@ -15,40 +15,50 @@ from fscil.report.tables import Table, section_table
 if TYPE_CHECKING:
     import rich.table
 
-CHOSEN = ("Avg", "base", "new", "HM", "gain", "Diff", "PMAC", "n")
+SUMMARIES = (  # the first that fits is printed; "all" stands for every session
+    ("all", "Avg", "base", "new", "HM", "gain", "Diff", "PMAC", "n"),
+    ("first", "last", "Avg", "base", "new", "HM", "gain", "Diff", "PMAC", "n"),
+    ("first", "last", "Avg", "new", "HM", "gain", "PMAC", "n"),
+    ("first", "last", "Avg", "new", "n"),
+)
 
 
 def terminal_table(runs: Iterable[Run], width: int | None = None) -> rich.table.Table:
-    """Our rows in all sessions, or in the first and the last where the terminal (or width) is too narrow for all."""
+    """Our rows in as many columns as the terminal (or width) has room for."""
     from rich.console import Console
     from rich.measure import Measurement
 
     console = Console(width=width)
     tables = [section_table(section) for section in sections(runs)]
-    sessions = sorted({int(name) for table in tables for name in column_names(table) if name.isdigit()})
-    full = draw(tables, sessions)
-    if Measurement.get(console, console.options.update(width=10_000), full).maximum <= console.width:
-        return full
-    return draw(tables, sessions[:1] + sessions[-1:])
+    for names in SUMMARIES:
+        drawn = draw(tables, names)
+        if Measurement.get(console, console.options.update(width=10_000), drawn).maximum <= console.width:
+            break
+    return drawn
 
 
-def draw(tables: Sequence[Table], sessions: Sequence[int]) -> rich.table.Table:
+def draw(tables: Sequence[Table], names: Sequence[str]) -> rich.table.Table:
     from rich import box
     from rich.table import Table as RichTable
 
     present = {name for table in tables for name in column_names(table)}
-    columns = [*map(str, sessions), *(name for name in CHOSEN if name in present)]
+    sessions = sorted((name for name in present if name.isdigit()), key=int) if "all" in names else ["first", "last"]
+    columns = [*sessions, *(name for name in names if name in present)]
     drawn = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    drawn.add_column("method", no_wrap=True)
+    drawn.add_column("method", max_width=24)
     for name in columns:
         drawn.add_column(name, justify="right", no_wrap=True, style="bold" if name == "Avg" else None)
     for table in tables:
         drawn.add_section()
         if len(tables) > 1:
             drawn.add_row(table.title, style="bold")
+        ends = {
+            "first": "0",
+            "last": max((name for name in column_names(table) if name.isdigit()), key=int, default=""),
+        }
         for line in table.lines:
             if line.kind != "published":
-                texts = [terminal_cell(line.cells.get(name)) for name in columns]
+                texts = [terminal_cell(line.cells.get(ends.get(name, name))) for name in columns]
                 drawn.add_row(("  " if line.branch else "") + line.label, *texts, style="dim" if line.branch else None)
     return drawn
 
@@ -64,13 +74,11 @@ def terminal_cell(cell: Cell | None) -> str:
 def session_line(index: int, learned: Sequence[str], metrics: SessionMetrics) -> str:
     """One sentence about a session: what was learned and how well all classes seen are told apart now."""
     names = ", ".join(learned) if len(learned) <= 10 else f"{learned[0]} … {learned[-1]}"
-    text = (
-        f"Session {index}: learned {len(learned)} classes ({names}); {metrics.accuracy:.2f} % of the {metrics.images} "
-    )
-    text += f"test images of all {metrics.classes} classes are named right"
-    if isnan(metrics.new):
-        return text + "."
-    return text + f" (base {metrics.base:.2f}, new {metrics.new:.2f}, harmonic mean {metrics.harmonic:.2f})."
+    count = f"{len(learned)} class{'' if len(learned) == 1 else 'es'}"
+    right = f"{metrics.accuracy:.2f} % of the {metrics.images} test images of all {metrics.classes} classes"
+    parts = f" (base {metrics.base:.2f}, new {metrics.new:.2f}, harmonic mean {metrics.harmonic:.2f})"
+    text = f"Session {index}: learned {count} ({names}); {right} are named right"
+    return text + ("" if isnan(metrics.new) else parts) + "."
 
 
 def run_line(run: Run) -> str:

@@ -24,12 +24,12 @@ LATEX = {
 }
 
 
-def write(tables: Sequence[Table], format: str) -> str:
+def write(tables: Sequence[Table], style: str) -> str:
     """The tables of all data sets as one text: md and latex in up to three parts each, csv as one wide table."""
     writers: dict[str, Callable[[Sequence[Table]], str]] = {"md": markdown, "csv": comma_separated, "latex": latex}
-    if format not in writers:
-        raise FscilError(f"There is no table format {format!r}: choose one of {', '.join(writers)}.")
-    return writers[format](tables)
+    if style not in writers:
+        raise FscilError(f"There is no table format {style!r}: choose one of {', '.join(writers)}.")
+    return writers[style](tables)
 
 
 def parts(table: Table) -> list[Table]:
@@ -54,7 +54,7 @@ def markdown(tables: Sequence[Table]) -> str:
 
 def markdown_lines(table: Table) -> list[str]:
     header = ["method", *(column.name for column in table.columns)]
-    rule = ["---", *("---:" for _ in table.columns)]
+    rule = ["---", *("---" if column.words else "---:" for column in table.columns)]
     lines = [[("↳ " if line.branch else "") + line.label, *texts(line, table)] for line in table.lines]
     return ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in [header, rule, *lines]]
 
@@ -72,7 +72,8 @@ def latex(tables: Sequence[Table]) -> str:
 
 
 def latex_lines(table: Table) -> list[str]:
-    lines = [f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", "\\toprule"]
+    sides = "".join("l" if column.words else "r" for column in table.columns)
+    lines = [f"\\begin{{tabular}}{{l{sides}}}", "\\toprule"]
     lines += [latex_row(["Method", *(column.name for column in table.columns)]), "\\midrule"]
     for index, line in enumerate(table.lines):
         if index and line.kind == "published" != table.lines[index - 1].kind:

@@ -1,0 +1,112 @@
+"""Methods that go on training an encoder and a growing classifier in every session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fscil.data.images import Images
+from fscil.descent import Training
+from fscil.errors import FscilError
+from fscil.methods._method import Loss, Method, Net, Plan, base_plan, fit_base, freeze, training_pixels
+from fscil.nn.branches import test_views
+from fscil.nn.encoders import Encoder
+from fscil.nn.heads import GrowingHead, random_rows
+
+if TYPE_CHECKING:
+    from fscil.data.sessions import Benchmark, Session
+    from fscil.stages import Epoch
+    from fscil.training import Run
+
+NEW_STD = 0.001  # of the rows with which new classes start in a linear classifier
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Training):
+    """How a session of new classes is trained."""
+
+    part: Literal["all", "last_block"] = "all"  # what is trained of the encoder
+    batch_norm: Literal["train", "frozen"] = "train"  # statistics of the trained part: of the batch, or those of before
+    old_rows: Literal["trained", "frozen", "detached"] = (
+        "trained"  # rows of old classes; detached: no gradient through them
+    )
+
+
+class Headed(Method):
+    """Encoder and growing head, trained in every session; the scores are the logits."""
+
+    def __init__(self, config: Any, encoder: Encoder, head: GrowingHead):
+        super().__init__(config, encoder)
+        self.net = Net(encoder, head)
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.net.encoder
+
+    @property
+    def head(self) -> Any:
+        return self.net.head
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        return self.head.classes
+
+    def check(self, benchmark: Benchmark) -> None:
+        if self.needs.stages and len(self.encoder.stages) == 1:
+            name = self.config.encoder
+            raise FscilError(f"the last block is trained alone, but encoder {name} is one piece; set --new.part all")
+
+    def scores(self, images: Tensor) -> Tensor:
+        return torch.stack([self.net(view) for view in test_views(images, self.config.views)]).mean(0)
+
+    def fit_linear(self, session: Session, run: Run, kind: str = "cross-entropy", loss: Loss | None = None) -> None:
+        """Base session with a linear classifier, shared by the methods that have one of this kind."""
+        dim = self.encoder.dim
+        self.head.grow(session.classes, random_rows(len(session.classes), dim, dim**-0.5, run.rng("head")))
+        fit_base(self, self.net, session, run, {"head": "linear", "unit": self.head.unit, "loss": kind}, loss)
+
+    def grow_linear(self, session: Session, run: Run) -> None:
+        """Rows for the classes of a session, close to zero."""
+        rows = random_rows(len(session.classes), self.encoder.dim, NEW_STD, run.rng("new rows"))
+        self.head.grow(session.classes, rows)
+
+    def logits(self, features: Tensor, tuning: Tuning) -> Tensor:
+        """Logits (n, classes) for the cross-entropy of a session."""
+        return self.head.through_newest(features) if tuning.old_rows == "detached" else self.head(features)
+
+    def snapshot(self) -> Net:
+        """The net as it is now, which stays so."""
+        now = deepcopy(self.net)
+        freeze(now)
+        return now
+
+    def tuned(
+        self, stage: str, images: Images, session: Session, tuning: Tuning, run: Run, trains: nn.Module | None = None
+    ) -> Iterator[tuple[Epoch, Tensor, Tensor]]:
+        """All batches of a stage that trains the net, or `trains` around it: epoch, images, rows of their classes.
+
+        Whoever takes a batch makes one step of its epoch.
+        """
+        self._open(tuning)
+        trains, steps = trains or self.net, math.ceil(len(images) / tuning.batch)
+        for epoch in run.epochs(stage, trains, trains, tuning, steps):
+            view = self.train_view(session, training_pixels(tuning, self.config.pixels, epoch.progress))
+            for x, y in epoch.batches(images, view, tuning.batch):
+                yield epoch, x, self.head.rows(y)
+        freeze(self.net)
+
+    def _open(self, tuning: Tuning) -> None:
+        """Exactly what `tuning` trains gets gradients and, where asked for, the statistics of its batches."""
+        freeze(self.encoder)
+        part = self.encoder if tuning.part == "all" else self.encoder.last_block
+        part.requires_grad_(True).train(tuning.batch_norm == "train")
+        self.head.train_rows(old=tuning.old_rows == "trained")
+
+    def plan(self, base: Session) -> list[Plan]:
+        return base_plan(self.config.base, self.config.pixels, len(base.train))

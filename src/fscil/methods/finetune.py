@@ -1,0 +1,51 @@
+"""Ft-CNN: the net is simply trained on the images of each new session, and collapses. The floor of every table.
+
+Reported in Tao et al., Few-Shot Class-Incremental Learning (CVPR 2020). The classifier is linear, without bias, on
+features of unit length. A session appends a block of rows close to zero and trains the last residual block and all rows
+by cross-entropy on its few images, without anything that would protect what was learned before.
+
+paper                       here
+theta, phi                  self.encoder, self.head
+"all of S^(t) in one batch" config.new.batch at least ways * shots
+
+The released scripts choose the epoch on test images; here it is the last one.
+"""
+
+from dataclasses import dataclass, field
+
+from fscil.data.sessions import Session
+from fscil.methods import _method
+from fscil.methods._headed import Headed, Tuning
+from fscil.methods._method import Needs, cross_entropy
+from fscil.nn.encoders import Encoder
+from fscil.nn.heads import GrowingLinear
+from fscil.training import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(_method.Common):
+    """Defaults are the released CIFAR-100 script of TOPIC."""
+
+    unit: bool = True  # whether features are made unit length before the linear classifier
+    new: Tuning = field(
+        default_factory=lambda: Tuning(epochs=70, lr=0.1, weight_decay=5e-4, milestones=(60,), part="last_block")
+    )  # each later session
+
+
+class Method(Headed):
+    """Cross-entropy on the new images and nothing else."""
+
+    needs = Needs(exemplars="nothing")
+    config: Config
+
+    def __init__(self, config: Config, encoder: Encoder):
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit))
+
+    def learn_base(self, session: Session, run: Run) -> None:
+        self.fit_linear(session, run)
+
+    def learn_new(self, session: Session, run: Run) -> None:
+        c = self.config.new
+        self.grow_linear(session, run)
+        for epoch, x, rows in self.tuned("new", session.train, session, c, run):
+            epoch.step(cross_entropy(self.logits(self.encoder(x), c), rows, c))

@@ -1,0 +1,93 @@
+"""Exemplars: the images a method keeps of earlier sessions, and how they are chosen."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fscil.data.images import Images, TensorImages, View
+
+
+def stored(images: Images, view: View) -> TensorImages:
+    """The images as a memory keeps them: uint8, cut to the square from which the test view takes its centre."""
+    side = round(view.pixels * view.margin)
+    plain = View(side, (0.0,) * 3, (1 / 255,) * 3, margin=1.0)  # values 0..255
+    chunks = list(torch.arange(len(images)).split(500))
+    pixels = [x.round().clamp(0, 255).byte() for x in images.batches(chunks, plain)]
+    return TensorImages(torch.cat([torch.zeros(0, 3, side, side, dtype=torch.uint8), *pixels]), images.labels)
+
+
+class ExemplarMemory(nn.Module):
+    """Images as uint8 pixels (n, 3, h, h) with their labels (n,); within each class the best come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("pixels", torch.zeros(0, 3, 0, 0, dtype=torch.uint8))
+        self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def images(self) -> TensorImages:
+        return TensorImages(self.pixels.cpu(), self.labels.cpu())
+
+    def add(self, images: TensorImages) -> None:
+        """Keeps these images, which have the form of `stored`, in this order."""
+        both = self.images.joined(images) if len(self) else images
+        self.pixels, self.labels = both.pixels.to(self.pixels.device), both.labels.to(self.labels.device)
+
+    def limit(self, per_class: int) -> None:
+        """Keeps at most the first `per_class` images of each class."""
+        kept = first_of_each(self.labels.cpu(), per_class)
+        self.pixels, self.labels = self.pixels[kept], self.labels[kept]
+
+    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
+        for name in ("pixels", "labels"):
+            if prefix + name in state:
+                setattr(self, name, torch.empty_like(state[prefix + name], device=self.labels.device))
+        super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
+
+
+def first_of_each(labels: Tensor, count: int) -> Tensor:
+    """Positions of the first `count` occurrences of every label, ascending."""
+    order = labels.argsort(stable=True)
+    sizes = torch.unique_consecutive(labels[order], return_counts=True)[1]
+    starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    rank = torch.arange(len(labels)) - starts
+    return order[rank < count].sort().values
+
+
+def herding(features: Tensor, count: int) -> Tensor:
+    """Positions of `count` images of one class, in the order in which they join.
+
+    Each of them brings the mean of those chosen so far closest to the mean of all features (n, d).
+
+    >>> herding(torch.tensor([[0.0], [1.0], [5.0]]), 2).tolist()
+    [1, 2]
+    """
+    f = features.double().cpu()
+    mean, chosen_sum, left = f.mean(0), torch.zeros_like(f[0]), torch.ones(len(f), dtype=torch.bool)
+    order = []
+    for size in range(1, min(count, len(f)) + 1):
+        distance = (mean - (chosen_sum + f) / size).square().sum(1)
+        best = int(distance.masked_fill(~left, float("inf")).argmin())
+        order.append(best)
+        left[best] = False
+        chosen_sum = chosen_sum + f[best]
+    return torch.tensor(order)
+
+
+def herded(labels: Tensor, features: Tensor, per_class: int) -> Tensor:
+    """Positions of the best `per_class` images of each class by herding of unit features, class after class."""
+    return _chosen(labels, lambda own: own[herding(F.normalize(features[own], dim=1), per_class)])
+
+
+def drawn(labels: Tensor, per_class: int, generator: torch.Generator) -> Tensor:
+    """Positions of `per_class` random images of each class, class by class."""
+    return _chosen(labels, lambda own: own[torch.randperm(len(own), generator=generator)][:per_class])
+
+
+def _chosen(labels: Tensor, choose: Callable[[Tensor], Tensor]) -> Tensor:
+    return torch.cat([choose((labels == label).nonzero()[:, 0]) for label in dict.fromkeys(labels.tolist())])

@@ -1,0 +1,342 @@
+"""The command line: every verb, its errors as one sentence with exit code 2, and no torch before it is needed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fscil.experiment
+from fscil import cli, methods, settings, show
+from fscil.data.sessions import Benchmark
+from fscil.errors import FscilError
+from fscil.experiment import Experiment
+from fscil.fields import flatten
+
+TINY = (
+    *("--encoder", "resnet20", "--pixels", "16", "--base.epochs", "1", "--base.batch", "60", "--held_out", "0"),
+    *("--augment.crop", "none", "--augment.margin", "1", "--precision", "float32"),
+)
+
+
+class Outcome:
+    def __init__(self, code: object, out: str, err: str):
+        self.code, self.out, self.err = code, out, err
+
+
+Fscil = Callable[..., Outcome]
+
+
+@pytest.fixture
+def fscil_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, tiny: Benchmark
+) -> Fscil:
+    """Runs `fscil …` in this process and an empty folder; every data set is the tiny benchmark."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("warnings.formatwarning", None)
+    monkeypatch.setattr(fscil.experiment, "benchmark", lambda name, root, protocol: tiny)
+
+    def command(*tokens: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["fscil", *tokens])
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code
+        return Outcome(code, *capsys.readouterr())
+
+    return command
+
+
+@pytest.fixture
+def experiments(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
+    """Collects the experiments that would be executed."""
+    seen: list[Experiment] = []
+
+    def remember(experiment: Experiment, tell: object) -> Path:
+        seen.append(experiment)
+        raise FscilError("not executed")
+
+    monkeypatch.setattr(fscil.experiment, "execute", remember)
+    return seen
+
+
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+# ---- help ------------------------------------------------------------------------------------------------------------
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, fscil; sys.argv = ['fscil', '--help']; from fscil.cli import main; main();"
+        "print([m for m in ('torch', 'timm', 'matplotlib', 'sklearn', 'lightning_fabric') if m in sys.modules])"
+    )
+    done = python("-c", code)
+    assert done.stdout.splitlines()[-1] == "[]"
+    for verb in ("demo", "run", "methods", "datasets", "data", "report", "results"):
+        assert re.search(rf"│ {verb} ", done.stdout), verb
+
+
+def test_module_and_version() -> None:
+    done = python("-m", "fscil", "--version")
+    assert (done.returncode, done.stdout.strip()) == (0, fscil.__version__)
+
+
+def test_public_names_are_lazy_and_there() -> None:
+    assert python("-c", "import sys, fscil; print('torch' in sys.modules)").stdout == "False\n"
+    assert set(dir(fscil)) >= {"benchmark", "methods", "report", "run"}
+    assert all(getattr(fscil, name) for name in dir(fscil))
+    with pytest.raises(AttributeError, match="bechmark"):
+        fscil.bechmark  # noqa: B018
+
+
+@pytest.mark.parametrize("recipe", ["small", "paper"])
+def test_help_of_a_method_lists_its_settings_with_comments_and_values_of_the_recipe(
+    fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch, recipe: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    shown = fscil_command("run", "kt_rcnet", "glyphs", "--recipe", recipe, "--help").out
+    config = settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "glyphs", recipe)
+    for leaf in flatten(config).values():
+        lines = [line for line in shown.splitlines() if f"--{leaf.name} " in line]
+        assert len(lines) == 1, leaf.name
+        assert leaf.help
+        assert leaf.help in lines[0]
+        assert f"[default: {show.value_text(leaf.value)}]" in lines[0]
+    assert "--shots-seed INT" in shown
+    assert "Settings of kt_rcnet, transfer: " in shown
+
+
+def test_help_of_several_methods_lists_what_they_share(fscil_command: Fscil) -> None:
+    text = fscil_command("run", "kt_rcnet,cosine", "glyphs", "--help").out
+    assert "--base.epochs" in text
+    assert "--way" not in text.replace("--ways", "")
+
+
+# ---- settings on the command line ------------------------------------------------------------------------------------
+
+
+def test_everything_arrives_in_the_experiment(fscil_command: Fscil, experiments: list[Experiment]) -> None:
+    line = (
+        "run kt_rcnet cifar100 --root /d --recipe paper --seed 4 --devices 2 --precision bfloat16 --out o --shots 3 "
+        "--order-seed 7 --base.epochs 2 --base.milestones 1 2 --augment.no-flip --weights none --batch-norm frozen"
+    )
+    fscil_command(*line.split())
+    (e,) = experiments
+    assert (e.method, e.dataset, e.recipe, e.seed, e.devices) == ("kt_rcnet", "cifar100", "paper", 4, 2)
+    assert (e.root, e.out, e.precision, e.command) == (Path("/d"), Path("o"), "bfloat16", f"fscil {line}")
+    assert (e.protocol.shots, e.protocol.order_seed, e.protocol.shots_seed) == (3, 7, 1)
+    overrides = {"base.epochs": 2, "base.milestones": (1, 2), "augment.flip": False, "batch_norm": "frozen"}
+    assert e.config == settings.resolve(type(e.config), "kt_rcnet", "cifar100", "paper", overrides)
+
+
+def test_small_is_the_recipe_of_the_command_line(fscil_command: Fscil, experiments: list[Experiment]) -> None:
+    fscil_command("run", "kt_rcnet", "glyphs")
+    assert experiments[0].recipe == "small"
+    assert experiments[0].config.encoder == "fast"
+
+
+def test_options_may_stand_before_the_method(fscil_command: Fscil, experiments: list[Experiment]) -> None:
+    fscil_command("run", "--tasks", "5", "--recipe=paper", "kt_rcnet", "glyphs")
+    assert (experiments[0].config.tasks, experiments[0].recipe) == (5, "paper")
+
+
+def test_recipe_from_a_file(fscil_command: Fscil, experiments: list[Experiment]) -> None:
+    Path("mine.toml").write_text("tasks = 6\n")
+    fscil_command("run", "kt_rcnet", "glyphs", "--recipe", "mine.toml")
+    assert experiments[0].config.tasks == 6
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("rnu", 'Unknown command "rnu". Did you mean "run"?'),
+        ("run", "METHOD requires an argument"),
+        ("run kt_rcnet", "DATASET requires an argument"),
+        ("run kt_rcnt glyphs", "unknown method 'kt_rcnt': did you mean 'kt_rcnet'?"),
+        ("run kt_rcnet,cosin glyphs", "unknown method 'cosin': did you mean 'cosine'?"),
+        ("run kt_rcnet glyfs", "unknown data set 'glyfs': did you mean 'glyphs'?"),
+        ("data glyfs", "unknown data set 'glyfs': did you mean 'glyphs'?"),
+        ("run kt_rcnet glyphs --recipe smal", "unknown recipe 'smal' for kt_rcnet on glyphs: did you mean 'small'?"),
+        ("run kt_rcnet glyphs --recipe no.toml", "cannot read the recipe no.toml: No such file or directory"),
+        ("run kt_rcnet glyphs --recipe bad.toml", "bad.toml: unknown setting 'taks' in a recipe of kt_rcnet"),
+        ("run kt_rcnet glyphs --recipe bad.toml", "did you mean 'tasks'?"),
+        ("run kt_rcnet glyphs --base.epoch 3", "Unknown option: --base.epoch. Did you mean --base.epochs?"),
+        ("run kt_rcnet glyphs --base.epochs 3.5", "--base.epochs: '3.5' is not a whole number"),
+        ("run kt_rcnet glyphs --base.milestones 1 2.5", "--base.milestones"),
+        ("run kt_rcnet glyphs --seed 3.5", "--seed: '3.5' is not a whole number"),
+        ("run kt_rcnet glyphs --seeds 0", "--seeds. It must be 1 or more."),
+        ("run kt_rcnet glyphs --precision float16", "--precision"),
+        ("run kt_rcnet glyphs --synthesis rotat", 'Did you mean "rotate"?'),
+        ("run kt_rcnet glyphs --scale big", "--scale"),
+        ("run kt_rcnet glyphs --augment.flip false", "'false' is not understood here: see fscil run --help"),
+        ("run kt_rcnet,cosine glyphs --tasks 3", "--tasks is no setting of cosine"),
+        ("report nowhere", "nowhere"),
+        ("report", "RUNS requires an argument"),
+        ("report nowhere --format docx", 'Choose from: "html", "md", "csv", "latex"'),
+    ],
+)
+def test_usage_errors_are_one_sentence(fscil_command: Fscil, line: str, sentence: str) -> None:
+    Path("bad.toml").write_text("taks = 6\n")
+    done = fscil_command(*line.split())
+    assert done.code == 2
+    assert sentence in done.err, done.err
+    assert done.err.startswith("fscil: ")
+    assert done.err.count("\n") == 1
+
+
+def test_a_wrong_setting_is_found_before_anything_is_learned(
+    fscil_command: Fscil, experiments: list[Experiment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = fscil_command("run", "cosine,kt_rcnt", "glyphs")
+    assert (done.code, experiments) == (2, [])
+
+
+def test_bugs_keep_their_traceback(fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Path:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(fscil.experiment, "execute", broken)
+    with pytest.raises(ZeroDivisionError):
+        fscil_command("run", "cosine", "glyphs")
+
+
+# ---- verbs -----------------------------------------------------------------------------------------------------------
+
+
+def test_methods_and_datasets_are_listed_with_a_summary(fscil_command: Fscil) -> None:
+    listed = fscil_command("methods").out
+    for name in methods.names():
+        assert re.search(rf"^ ?{name} +\S+.*\bpaper\b", listed, re.MULTILINE), name
+    listed = fscil_command("datasets").out
+    for name in ("cifar100", "cub200", "folder", "glyphs", "mini_imagenet"):
+        assert re.search(rf"^ ?{name} +\S+", listed, re.MULTILINE), name
+
+
+def test_run_report_and_results(fscil_command: Fscil) -> None:
+    done = fscil_command("run", "cosine", "glyphs", "--seeds", "2", "--seed", "3", *TINY)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"Session 3: learned 2 classes \(pattern 10, pattern 11\); \d+\.\d\d % of the 120", done.out)
+    assert "Avg" in done.out
+    assert "PMAC" in done.out
+    for seed in (3, 4):
+        folder = Path(f"runs/glyphs/cosine-small/seed{seed}")
+        assert f"Run folder: {folder}" in done.out
+        assert (folder / "session-03.json").exists()
+
+    done = fscil_command("report", "runs")
+    assert "Report: report.html" in done.out
+    assert Path("report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert "cosine" in fscil_command("report", "runs", "--format", "md").out
+    fscil_command("report", "runs", "--format", "csv", "-o", "table.csv")
+    assert "cosine" in Path("table.csv").read_text()
+    assert fscil_command("report", "runs", "--format", "csv", "-o", "no/table.csv").err == (
+        "fscil: no/table.csv: No such file or directory\n"
+    )
+
+    written = fscil_command("results", "runs", "-o", "numbers").out.split()
+    assert len(written) == 2
+    assert all(Path(file).read_text().startswith("{") for file in written)
+
+
+def test_the_same_command_again_tells_the_same_and_another_configuration_is_refused(fscil_command: Fscil) -> None:
+    first = fscil_command("run", "cosine", "glyphs", *TINY)
+    again = fscil_command("run", "cosine", "glyphs", *TINY)
+    assert first.out == again.out
+    other = fscil_command("run", "cosine", "glyphs", *TINY, "--scale", "3")
+    assert other.code == 2
+    assert "scale: 16.0 there, 3.0 here" in other.err
+
+
+def test_plan_prints_settings_and_cost_and_trains_nothing(fscil_command: Fscil) -> None:
+    done = fscil_command("run", "cosine", "glyphs", *TINY, "--plan")
+    assert done.code == 0, done.err
+    assert re.search(r"base.epochs +1 +150 +", done.out)
+    for word in ("parameters", "training compute", "PMAC", "memory", "GiB", "time", "float32"):
+        assert word in done.out
+    assert not Path("runs").exists()
+
+
+def test_demo_tells_in_plain_words(fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fscil.experiment.execute
+
+    def tiny_execute(experiment: Experiment, tell: Any) -> Path:
+        base = replace(experiment.config.base, epochs=1, batch=60)
+        config = replace(experiment.config, encoder="resnet20", pixels=16, base=base, complement="tied", held_out=5)
+        return real(replace(experiment, config=config, precision="float32"), tell)
+
+    monkeypatch.setattr(fscil.experiment, "execute", tiny_execute)
+    done = fscil_command("demo")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    accuracy = r"\d+\.\d %"
+    assert re.fullmatch(
+        rf"Session 0: learned (pattern ){{6}}from 25 pictures each. It knows 6 classes and gets {accuracy} right.",
+        lines[1],
+    )
+    assert re.fullmatch(
+        rf"Session 3: learned pattern pattern from 5 pictures each. It now knows 12 classes and gets {accuracy} right "
+        rf"\(first 6: {accuracy}, new ones: {accuracy}\).",
+        lines[4],
+    )
+    report = lines[-1].removeprefix("Report: ")
+    assert Path(report).read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_data_prints_sessions_and_names_what_is_wrong(fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fscil.data.verify import Inspection, Row
+
+    rows = (Row(0, ("ant", "bee"), 12, 4), Row(1, ("cat",), 3, 6))
+    good = Inspection("folder", rows, (), (("a/1.jpg", "a/2.jpg"),), (), (), True, ())
+    monkeypatch.setattr("fscil.data.verify.inspect", lambda name, root, protocol: good)
+    done = fscil_command("data", "folder", "--root", "x", "--shots", "3")
+    assert done.code == 0, done.err
+    assert re.search(r"0 +2 +12 +4 +ant, bee", done.out)
+    assert "same content: a/1.jpg, a/2.jpg" in done.out
+    assert "are the published ones" in done.out
+    bad = replace(good, unreadable=("b/3.jpg is no image",), too_few=("cat",), published=False, differing=(1,))
+    monkeypatch.setattr("fscil.data.verify.inspect", lambda name, root, protocol: bad)
+    done = fscil_command("data", "folder", "--root", "x")
+    assert done.code == 2
+    assert "b/3.jpg is no image" in done.out
+    assert "fewer training images than shots: cat" in done.out
+    assert "differ in sessions 1" in done.out
+    assert done.err == "fscil: folder in x cannot be used as it is: repair or remove what is named above\n"
+
+
+# ---- several processes, and stopping ---------------------------------------------------------------------------------
+
+
+def test_only_the_first_process_prints(fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show, "FIRST_PROCESS", False)
+    assert fscil_command("methods").out == ""
+
+
+def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; sys.argv = ['fscil', 'methods']; from fscil import cli, show\n"
+        "def wait(*_): print('ready', flush=True); time.sleep(60)\n"
+        "show.table = wait; cli.main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == "fscil: stopped; nothing is lost, run the same command again to continue\n"
