@@ -59,7 +59,7 @@ def unit(shapes: np.ndarray) -> np.ndarray:
 
 
 def likeness(characters: str) -> np.ndarray:
-    """(4, n, n): largest correlation, over faces, shifts and tilts, of two characters with 0 to 3 quarter turns between."""
+    """(4, n, n): largest correlation (over faces, shifts, tilts) of two characters, one of them turned 0 to 3 times."""
     faces = [glyphs.clean_shapes(character) for character in characters]
     first = np.cumsum([0] + [len(shapes) for shapes in faces[:-1]])
     upright, *tilted = (np.stack([normalised(s, t) for shapes in faces for s in shapes]) for t in (0, -10, 10))
@@ -113,7 +113,7 @@ def test_what_is_loaded(loaded):
     assert loaded.test.labels.bincount().tolist() == [40] * 100
     assert not loaded.flips
     assert (loaded.pixels, loaded.base_classes, loaded.ways) == (32, 60, 5)
-    assert "Ψ greek capital psi" in loaded.class_names
+    assert "Σ greek capital sigma" in loaded.class_names
     first = pixels(loaded.train.of_classes([7]))[0].permute(1, 2, 0)
     assert torch.equal(first, torch.from_numpy(glyphs.draw(glyphs.CHARACTERS[7], 1)[0]).float())
 

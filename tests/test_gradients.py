@@ -1,4 +1,4 @@
-"""What moves and what stands still: f1, W1 and pseudo-old rows get no gradient, and nothing moves after the base session."""
+"""What moves and what stands still: f1, W1 and pseudo-old rows get no gradient; later sessions move no encoder."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -34,10 +34,10 @@ CONFIG = kt_rcnet.Config(
 
 
 def small_encoder() -> Encoder:
-    """One convolution with batch norm (8-d), always the same at the start."""
+    """One smooth stage with batch norm (8-d), always the same at the start."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        stage = nn.Sequential(nn.Conv2d(3, 8, 4, 4, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        stage = nn.Sequential(nn.Conv2d(3, 8, 4, 4, bias=False), nn.BatchNorm2d(8), nn.GELU())
     return Encoder(nn.Sequential(stage), 8, 16)
 
 
@@ -196,8 +196,8 @@ def test_gradient_equals_finite_differences(
             p -= step * v
         return loss
 
-    h = 2e-3
-    assert ((moved(h) - moved(-h)) / (2 * h)).item() == pytest.approx(slope.item(), rel=0.03, abs=2e-3)
+    h = 1e-3
+    assert ((moved(h) - moved(-h)) / (2 * h)).item() == pytest.approx(slope.item(), rel=0.02, abs=1e-3)
 
 
 # ---- f1 and W1 stand still -----------------------------------------------------------------------------------------

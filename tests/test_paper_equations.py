@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -403,6 +403,7 @@ def plain_sum(branches: list[Branch], features: list[Tensor]) -> np.ndarray:
     return np.array([score(x, y) for x, y in zip(b, c, strict=True)])
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 99),
     classes=st.integers(1, 70),

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from fscil import settings
@@ -192,6 +193,7 @@ configs = st.builds(
 )
 
 
+@trials(deadline=None)
 @given(configs)
 def test_every_configuration_survives_storage(config: Config) -> None:
     stored = json.loads(json.dumps(settings.to_dict(config)))
@@ -200,6 +202,7 @@ def test_every_configuration_survives_storage(config: Config) -> None:
     assert settings.differences(stored, settings.to_dict(config)) == []
 
 
+@trials(deadline=None)
 @given(st.sampled_from([int, float, bool, str]), st.integers() | st.floats(allow_nan=False) | st.booleans() | st.text())
 def test_cast_never_changes_a_value(hint: type, value: object) -> None:
     try:

@@ -40,6 +40,11 @@ class Common:
     new_bonus: float = 0.0  # read-out: added to the first relation to every class learned after the base session
     held_out: int = 0  # images per base class kept from training, for settings that are fitted
 
+    @property
+    def unit(self) -> bool:
+        """Cosine features are brought to unit length before they are averaged over views or whitened; the paper does neither."""
+        return self.views != "one" or self.shrinkage < 1
+
 
 @dataclass(frozen=True)
 class Needs:

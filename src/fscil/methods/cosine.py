@@ -27,7 +27,7 @@ class Method(_method.Frozen):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views)])
+        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
 
     def learn_base(self, session: Session, run: Run) -> None:
         fit_cosine_classifier(self, self.branches[0].encoder, session, run)

@@ -56,6 +56,7 @@ class Config(_method.Common):
     W1: Literal["means", "learned"] = "means"  # base rows of the cosine classifier: class means (Eq. 3) or the learned weights
     batch_norm: Literal["train", "frozen"] = "train"  # f2's batch statistics in complementary learning
     feature_scale: float = 1.0  # factor of f2's features; 0: the one with the least cross-entropy on held-out base images
+    unit_features: bool = False  # f2's features are brought to unit length before they are scaled, in RESA and at inference
     complement_weight: float = 1.0  # weight of the complementary relation at inference
 
     def __post_init__(self) -> None:
@@ -70,8 +71,8 @@ class Method(_method.Frozen):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        base = Branch("B", encoder, "cosine", config.views)
-        complement = Branch("C", deepcopy(encoder), "euclid", config.views, config.complement_weight)
+        base = Branch("B", encoder, "cosine", config.views, unit=config.unit)
+        complement = Branch("C", deepcopy(encoder), "euclid", config.views, config.complement_weight, config.unit_features)
         self.branches = nn.ModuleList([base, complement])
 
     @property
@@ -95,8 +96,8 @@ class Method(_method.Frozen):
         learned = fit_cosine_classifier(self, self.f1, base, run)  # Eq. 1 and 2
         self.f2.load_state_dict(self.f1.state_dict())
         self.weight_computing(B, base, run)  # Eq. 3
-        C.feature_scale.fill_(c.feature_scale or self.fitted_scale(base, run))
         self.weight_computing(C, base, run)  # Eq. 4
+        self.set_feature_scale(c.feature_scale or self.fitted_scale(base, run))
         if c.W1 == "learned":
             self.take_learned(base, learned)
         if c.complement == "resa":
@@ -162,7 +163,7 @@ class Method(_method.Frozen):
 
     def encode(self, images: Tensor) -> Tensor:
         """f2 of images (way, k, 3, p, p) -> (way, k, d), on the scale at which relations are measured."""
-        return self.branches[1].feature_scale * self.f2(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+        return self.branches[1].encode(images.flatten(0, 1)).unflatten(0, images.shape[:2])
 
     def conventional_learning(self, base: Session, run: Run) -> None:
         """The C-model without RESA (row 2 and 3 of the ablation): batches, and a W2 that is learned and then replaced by means."""
@@ -179,11 +180,16 @@ class Method(_method.Frozen):
         """The feature scale at which softmax(s r2) predicts images best that were kept from training."""
         if base.held_out is None:
             raise FscilError("feature_scale 0 is fitted on held-out base images; set --held-out to 5 or more")
-        f, W = embed_all(self.f1, base.held_out, self.test_view(base), run), self.W1.means()  # f2 still equals f1
-        y = label_rows(self.W1.classes)[base.held_out.labels]
+        f, W = embed_all(self.branches[1].encode, base.held_out, self.test_view(base), run), self.W2.means()
+        y = label_rows(self.W2.classes)[base.held_out.labels]
         scales = torch.logspace(-3, 6, 37, base=2)
         losses = [F.cross_entropy(self.config.scale * euclid(g * f, g * W), y) for g in scales]
         return float(scales[torch.stack(losses).argmin()])
+
+    def set_feature_scale(self, factor: float) -> None:
+        """From now on f2's features are `factor` times as long; W2 follows."""
+        self.branches[1].feature_scale.fill_(factor)
+        self.W2.rescale(factor)
 
     def plan(self, base: Session) -> list[Plan]:
         c, n, p = self.config, len(base.train), self.config.pixels

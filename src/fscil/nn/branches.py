@@ -29,9 +29,11 @@ def test_views(images: Tensor, views: Views) -> list[Tensor]:
 class Branch(nn.Module):
     """weight * relation(encoder(x), prototypes) + a bias per class (zero unless asked for)."""
 
-    def __init__(self, name: str, encoder: Encoder, relation: Relation, views: Views = "one", weight: float = 1.0):
+    def __init__(
+        self, name: str, encoder: Encoder, relation: Relation, views: Views = "one", weight: float = 1.0, unit: bool = False
+    ):
         super().__init__()
-        self.name, self.relation, self.views = name, relation, views
+        self.name, self.relation, self.views, self.unit = name, relation, views, unit
         self.encoder = encoder
         self.prototypes = Prototypes(encoder.dim)
         self.register_buffer("weight", torch.tensor(weight))
@@ -39,15 +41,13 @@ class Branch(nn.Module):
         self.register_buffer("whitening", torch.eye(encoder.dim))
 
     def encode(self, images: Tensor) -> Tensor:
-        """Features (n, dim) of the images as they are, on the scale at which relations are measured."""
-        return self.feature_scale * self.encoder(images)
+        """Features (n, dim) of the images as they are, of unit length if asked for, on the scale at which relations are measured."""
+        f = self.encoder(images)
+        return self.feature_scale * (F.normalize(f, dim=1) if self.unit else f)
 
     def embed(self, images: Tensor) -> Tensor:
-        """Whitened features (n, dim), averaged over the test views; cosine features are made unit length before they are averaged."""
-        shown = [self.encode(view) for view in test_views(images, self.views)]
-        if len(shown) > 1 and self.relation == "cosine":
-            shown = [F.normalize(f, dim=1) for f in shown]
-        return torch.stack(shown).mean(0) @ self.whitening
+        """Features (n, dim) averaged over the test views and whitened."""
+        return torch.stack([self.encode(view) for view in test_views(images, self.views)]).mean(0) @ self.whitening
 
     @torch.no_grad()
     def whiten(self, features: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
@@ -56,8 +56,6 @@ class Branch(nn.Module):
         Directions in which images of one class differ count less: S^-1/2 of the within-class covariance S, shrunk towards a multiple of
         the identity by the share `shrinkage` (1: no whitening at all) and scaled so that the mean variance stays.
         """
-        if self.relation == "cosine":
-            features = F.normalize(features, dim=1)
         _, means = mean_of_labels(features, labels)
         rest = (features - means[torch.unique(labels, return_inverse=True)[1]]).double()
         S = rest.T @ rest / len(rest)

@@ -62,6 +62,10 @@ class Prototypes(nn.Module):
         row = self._row[label]
         self.sums[row], self.counts[row] = vector.detach().to(self.sums), 1
 
+    def rescale(self, factor: float) -> None:
+        """Multiplies every prototype, as if all features had been `factor` times as long."""
+        self.sums.mul_(factor)
+
     def clear(self) -> None:
         """Forgets every class."""
         self.size, self._row = 0, {}

@@ -21,7 +21,7 @@ TILES = {
     "Avg": "average over the sessions",
     "new": "new classes, last session",
     "HM": "harmonic mean, last session",
-    "gain": "more than never learning a new class",
+    "gain": "gain over never learning a new class",
 }
 
 
@@ -128,7 +128,7 @@ def facts_block(row: Row) -> str:
 
 
 def run_facts(run: Run) -> str:
-    keys = ("command", "started", "git", "precision", "machine", "versions", "benchmark_fingerprint")
+    keys = ("command", "started", "git", "precision", "machine", "versions", "continued_with", "benchmark_fingerprint")
     return facts_table(f"run of seed {run.facts['seed']}", {key: run.facts[key] for key in keys if run.facts.get(key)})
 
 

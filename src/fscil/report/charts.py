@@ -64,7 +64,7 @@ def limits(traces: Sequence[Trace]) -> tuple[int, int]:
 
 
 def grid(frame: Frame) -> str:
-    step = 10 if frame.high - frame.low <= 80 else 20
+    step = next(step for span, step in ((10, 2), (30, 5), (80, 10), (100, 20)) if frame.high - frame.low <= span)
     parts = []
     for value in range(int(frame.low), int(frame.high) + 1, step):
         y = frame.y(value)

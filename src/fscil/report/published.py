@@ -11,7 +11,12 @@ from typing import Any
 from fscil import metrics
 from fscil.report.rows import Section
 
-STANDARD = {"shots": (None, 5), "shots_seed": (None, 1), "order_seed": (None,)}  # None: the data set's own
+STANDARD = {
+    "shots": (None, 5),
+    "shots_seed": (None, 1),
+    "order_seed": (None,),
+    "tune": (None, False),
+}  # None: the data set's own
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from fscil.metrics import SessionMetrics
 from fscil.report.columns import Cell, compute
 from fscil.report.rows import sections
 from fscil.report.runs import TOTAL, Run
-from fscil.report.tables import Table, section_table
+from fscil.report.tables import Line, Table, section_table
 
 if TYPE_CHECKING:
     import rich.table
@@ -41,8 +41,8 @@ def draw(tables: Sequence[Table], names: Sequence[str]) -> rich.table.Table:
     from rich import box
     from rich.table import Table as RichTable
 
-    present = {name for table in tables for name in column_names(table)}
-    sessions = sorted((name for name in present if name.isdigit()), key=int) if "all" in names else ["first", "last"]
+    present = {name for table in tables for line in own_lines(table) for name in line.cells}
+    sessions = sorted(filter(str.isdigit, present), key=int) if "all" in names else ["first", "last"]
     columns = [*sessions, *(name for name in names if name in present)]
     drawn = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     drawn.add_column("method", max_width=24)
@@ -52,19 +52,16 @@ def draw(tables: Sequence[Table], names: Sequence[str]) -> rich.table.Table:
         drawn.add_section()
         if len(tables) > 1:
             drawn.add_row(table.title, style="bold")
-        ends = {
-            "first": "0",
-            "last": max((name for name in column_names(table) if name.isdigit()), key=int, default=""),
-        }
-        for line in table.lines:
-            if line.kind != "published":
-                texts = [terminal_cell(line.cells.get(ends.get(name, name))) for name in columns]
-                drawn.add_row(("  " if line.branch else "") + line.label, *texts, style="dim" if line.branch else None)
+        last = max((column.name for column in table.columns if column.name.isdigit()), key=int, default="")
+        ends = {"first": "0", "last": last}
+        for line in own_lines(table):
+            texts = [terminal_cell(line.cells.get(ends.get(name, name))) for name in columns]
+            drawn.add_row(("  " if line.branch else "") + line.label, *texts, style="dim" if line.branch else None)
     return drawn
 
 
-def column_names(table: Table) -> list[str]:
-    return [column.name for column in table.columns]
+def own_lines(table: Table) -> list[Line]:
+    return [line for line in table.lines if line.kind != "published"]
 
 
 def terminal_cell(cell: Cell | None) -> str:
@@ -88,6 +85,6 @@ def run_line(run: Run) -> str:
     if not run.complete:
         return f"{who} has finished {len(run.learning)} of {facts['sessions']} sessions."
     accuracy = f"{curve.average:.2f} % on average, {curve.accuracies[-1]:.2f} % after the last session"
-    gain = f"{curve.gain:.2f} more than never learning a new class"
+    gain = f"a gain of {curve.gain:.2f} over never learning a new class"
     cost = f"{compute(run.macs)} PMAC, {run.seconds / 60:.2f} minutes, peak memory {run.peak_memory / 1e9:.2f} GB"
     return f"{who}: {accuracy}, {gain}; {cost}."

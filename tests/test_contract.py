@@ -1,0 +1,368 @@
+"""What every method promises, also the one that is added tomorrow."""
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import Tensor
+
+from conftest import TINY, TINY_RESA, tiny_ingredients
+from fscil import methods, protocol, settings
+from fscil.data import Protocol
+from fscil.data.images import Images, TensorImages
+from fscil.data.sessions import Benchmark, Session
+from fscil.fields import flatten
+from fscil.methods._method import Method
+from fscil.nn import encoders
+from fscil.nn.encoders import Encoder
+from fscil.runfolder import RunFolder, read_tensors, write_tensors
+from fscil.stages import Epoch
+from fscil.training import Run
+
+NAMES = methods.names()
+
+# A base session that separates the tiny classes in thirty steps.
+LEARNS: dict[str, object] = {
+    **TINY,
+    "views": "one",
+    "held_out": 0,
+    "base.epochs": 5,
+    "base.optimizer": "muon",
+    "base.lr": 0.1,
+    "base.rest_lr": 0.05,
+    "base.momentum": 0.6,
+    "base.schedule": "linear",
+    "base.weight_decay": 0.0,
+}
+
+# What a method needs besides to be quick and to learn something here; its recipe `small` holds for the rest.
+OWN: dict[str, dict[str, object]] = {
+    "joint": {"new.epochs": 1, "new.batch": 30},
+    "finetune": {"new.epochs": 4},
+    "kt_rcnet": TINY_RESA,
+}
+
+FORGETS = ("finetune",)  # old classes need not be better than chance
+IMBALANCED = ("joint",)  # new classes need not be better than chance
+
+
+def config(name: str, changes: dict[str, object]) -> Any:
+    own = {**LEARNS, **OWN.get(name, {}), **changes}
+    return settings.resolve(methods.load(name).Config, name, "tiny", "small", own)
+
+
+def build(name: str, changes: dict[str, object] | None = None, precision: torch.dtype = torch.float32) -> Method:
+    c = config(name, changes or {})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encoder = encoders.build(c.encoder, c.pixels, c.weights).to(memory_format=torch.channels_last)
+        encoder.precision = precision
+        return methods.load(name).Method(c, encoder)
+
+
+# ---- images that notice who reads them ----------------------------------------------------------------------------
+
+
+@dataclass
+class Door:
+    """Whether images may be read now, and how often they were read when they might not."""
+
+    open: bool = True
+    forbidden: int = 0
+
+
+class Watched(TensorImages):
+    """Images behind a door."""
+
+    def __init__(self, images: TensorImages, door: Door):
+        super().__init__(images._pixels, images.labels, images._rows)
+        self.door = door
+
+    def select(self, indices: Tensor) -> "Watched":
+        return Watched(super().select(indices), self.door)
+
+    def joined(self, other: TensorImages) -> "Watched":
+        return Watched(super().joined(other), self.door)
+
+    @property
+    def pixels(self) -> Tensor:
+        self.door.forbidden += not self.door.open
+        return super().pixels
+
+    def _crops(self, chunks, view) -> Iterator[Tensor]:
+        for crops in super()._crops(chunks, view):
+            self.door.forbidden += not self.door.open
+            yield crops
+
+
+class Strict(Benchmark):
+    """Images of a session may be read while it is learned, test images while it is tested; other times are counted."""
+
+    def __init__(self, protocol: Protocol | None = None, upto: int | None = None):
+        super().__init__("tiny", tiny_ingredients(), protocol or Protocol())
+        self.doors: list[Door] = []
+        if upto is not None:
+            self.session_classes = self.session_classes[: upto + 1]
+
+    @property
+    def violations(self) -> int:
+        return sum(door.forbidden for door in self.doors)
+
+    def _behind_a_door(self, images: Images) -> Watched:
+        self.doors.append(Door())
+        return Watched(images, self.doors[-1])
+
+    def sessions(self, oracle: bool = False, held_out: int = 0) -> Iterator[Session]:
+        for session in super().sessions(oracle, held_out):
+            for door in self.doors:
+                door.open = False
+            shown = {name: getattr(session, name) for name in ("train", "held_out", "past")}
+            watched = {name: self._behind_a_door(images) for name, images in shown.items() if images is not None}
+            yield dataclasses.replace(session, **watched)
+
+    def test(self, upto: int) -> Images:
+        return self._behind_a_door(super().test(upto))
+
+
+# ---- one run that most tests look at ------------------------------------------------------------------------------
+
+
+@dataclass
+class Learned:
+    """What a method was after each session of an undisturbed run."""
+
+    name: str
+    benchmark: Strict
+    folder: Path
+    states: list[dict[str, Tensor]] = field(default_factory=list)
+    classes: list[tuple[int, ...]] = field(default_factory=list)
+    scores: list[Tensor] = field(default_factory=list)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all stages of all sessions."""
+        records = [json.loads(file.read_text()) for file in self.folder.glob("session-*.json")]
+        return sum(stage["steps"] for record in records for stage in record["stages"])
+
+    def accuracy(self, new: bool) -> float:
+        """Share of the test images of base classes, or of all later ones, that are right after the last session."""
+        seen = load_file(self.folder / f"predictions-{len(self.states) - 1:02d}.safetensors")
+        mine = [(self.benchmark.first_seen[label] > 0) == new for label in seen["truth"].tolist()]
+        return float((seen["truth"] == seen["predicted"])[mine].mean())
+
+
+def execute(method: Method, benchmark: Strict, where: Path, tell: Callable[[Session], None] | None = None) -> None:
+    """Runs a method in a run folder, as a process of its own would."""
+    folder = RunFolder(where / "run")
+    folder.open({"format": 1})
+    run = Run(folder, 0, where / "cache", fingerprint=benchmark.fingerprint())
+    try:
+        method.check(benchmark)
+        protocol.run(method, benchmark, run, tell)
+    finally:
+        folder.close()
+
+
+def scores_of(method: Method, benchmark: Benchmark, session: Session) -> Tensor:
+    """Scores (n, classes) of the test images up to a session."""
+    method.eval()
+    images = Benchmark.test(benchmark, session.index)
+    with torch.no_grad():
+        return method.scores(next(images.batches([torch.arange(len(images))], method.test_view(session))))
+
+
+@pytest.fixture(scope="module")
+def learn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Learned]:
+    @functools.cache
+    def learned(name: str) -> Learned:
+        benchmark = Strict()
+        where = tmp_path_factory.mktemp(name)
+        result, method = Learned(name, benchmark, where / "run"), build(name)
+
+        def tell(session: Session) -> None:
+            result.states.append({key: value.clone() for key, value in method.state_dict().items()})
+            result.classes.append(method.classes)
+            result.scores.append(scores_of(method, benchmark, session))
+
+        execute(method, benchmark, where, tell)
+        return result
+
+    return learned
+
+
+@pytest.fixture(params=NAMES)
+def learned(request: pytest.FixtureRequest, learn: Callable[[str], Learned]) -> Learned:
+    return learn(request.param)
+
+
+def test_scores_have_a_column_for_each_class_seen_and_no_other(learned: Learned) -> None:
+    for t, (classes, scores) in enumerate(zip(learned.classes, learned.scores, strict=True)):
+        seen = [label for label, session in learned.benchmark.first_seen.items() if session <= t]
+        assert sorted(classes) == sorted(seen)
+        assert scores.shape == (10 * len(seen), len(classes))
+        assert scores.dtype == torch.float32
+        assert bool(scores.isfinite().all())
+
+
+def test_better_than_chance_on_old_and_new_classes(learned: Learned) -> None:
+    clearly = 2 / len(learned.benchmark.order)  # twice as good as guessing
+    assert learned.name in FORGETS or learned.accuracy(new=False) > clearly
+    assert learned.name in IMBALANCED or learned.accuracy(new=True) > clearly
+
+
+def test_reads_only_the_images_of_the_session(learned: Learned) -> None:
+    assert len(learned.benchmark.doors) >= 2 * len(learned.states)
+    assert learned.benchmark.violations == 0
+
+
+def test_keeps_only_the_images_it_declares(learned: Learned) -> None:
+    kept = [value for value in learned.states[-1].values() if value.dtype == torch.uint8 and value.ndim == 4]
+    if build(learned.name).needs.exemplars in ("", "nothing"):
+        assert not kept
+        return
+    shown = [session.train for session in Benchmark("tiny", tiny_ingredients(), Protocol()).sessions()]
+    known = {image.numpy().tobytes() for images in shown for image in images.pixels}
+    assert sum(map(len, kept)) > 0
+    assert {image.numpy().tobytes() for images in kept for image in images} <= known
+
+
+def test_state_is_all_that_is_needed_to_predict(learned: Learned, tmp_path: Path) -> None:
+    for session, state in zip(Strict().sessions(), learned.states, strict=True):
+        method = build(learned.name)
+        write_tensors(tmp_path / "state.safetensors", state, {})
+        method.load_state_dict(read_tensors(tmp_path / "state.safetensors")[0])
+        assert method.classes == learned.classes[session.index]
+        assert torch.equal(scores_of(method, learned.benchmark, session), learned.scores[session.index])
+
+
+def test_predicting_changes_nothing(learned: Learned) -> None:
+    method, session = build(learned.name), list(Strict().sessions())[-1]
+    method.load_state_dict(learned.states[-1])
+    scores_of(method, learned.benchmark, session)
+    assert_equal(method.state_dict(), learned.states[-1])
+
+
+def test_what_is_frozen_stays_as_it_was(learned: Learned) -> None:
+    method = build(learned.name)
+    if not method.frozen:
+        pytest.skip("goes on training")
+    states = []
+    for state in (learned.states[0], learned.states[-1]):
+        method.load_state_dict(state)
+        states.append({key: value.clone() for key, value in encoder_states(method).items()})
+    assert states[0]
+    assert_equal(*states)
+
+
+def test_labels_and_their_order_do_not_matter_to_prototypes(learned: Learned, tmp_path: Path) -> None:
+    method, other = build(learned.name), build(learned.name)
+    if not method.frozen:
+        pytest.skip("goes on training")
+    session = list(Benchmark("tiny", tiny_ingredients(), Protocol()).sessions())[1]
+    backwards = torch.arange(len(session.train)).flip(0)
+    renamed = TensorImages(session.train.pixels[backwards], session.train.labels[backwards] + 100)
+    classes = tuple(label + 100 for label in reversed(session.classes))
+    twin = dataclasses.replace(session, classes=classes, train=renamed)
+    run = Run(RunFolder(tmp_path, writable=False), 0, tmp_path)
+    for learner, shown in ((method, session), (other, twin)):
+        learner.load_state_dict(learned.states[0])
+        with run.learning(1):
+            learner.learn_new(shown, run)
+    one, two = (scores_of(learner, learned.benchmark, session) for learner in (method, other))
+    moved = [other.classes.index(label + 100 if label in session.classes else label) for label in method.classes]
+    torch.testing.assert_close(one, two[:, moved], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_epochs_nothing_is_trained(name: str, tmp_path: Path) -> None:
+    epochs = [leaf for leaf in flatten(config(name, {})) if leaf.split(".")[-1] == "epochs"]
+    method = build(name, dict.fromkeys(epochs, 0))
+    before = {key: value.clone() for key, value in encoder_states(method).items()}
+    execute(method, Strict(upto=1), tmp_path)
+    assert before
+    assert_equal(encoder_states(method), before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_image_of_one_class_is_a_session(name: str, tmp_path: Path) -> None:
+    benchmark = Strict(Protocol(base_classes=10, ways=1, shots=1))
+    method = build(name, {"base.epochs": 1})
+    execute(method, benchmark, tmp_path)
+    assert method.classes == benchmark.order
+    assert bool(scores_of(method, benchmark, next(iter(benchmark.sessions()))).isfinite().all())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_gives_scores_in_float32(name: str, tmp_path: Path) -> None:
+    benchmark = Strict(upto=1)
+    method = build(name, {"base.epochs": 1}, torch.bfloat16)
+    execute(method, benchmark, tmp_path)
+    scores = scores_of(method, benchmark, list(benchmark.sessions())[1])
+    assert scores.dtype == torch.float32
+    assert bool(scores.isfinite().all())
+
+
+class Killed(BaseException):
+    """The end of a process, at any moment."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_numbers_even_when_killed_twice(
+    name: str, learn: Callable[[str], Learned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed, calls, step = learn(name), 0, Epoch.step
+    deadly = (undisturbed.steps // 2, undisturbed.steps)  # of the second process one step is made again
+
+    def mortal(epoch: Epoch, loss: Tensor) -> None:
+        nonlocal calls
+        calls += 1
+        epoch._loop.run.checkpoint_seconds = 0 if calls + 1 in deadly else math.inf
+        if calls in deadly:
+            raise Killed
+        step(epoch, loss)
+
+    monkeypatch.setattr(Epoch, "step", mortal)
+    method = build(name)
+    for _ in deadly:
+        with pytest.raises(Killed):
+            execute(method, Strict(), tmp_path)
+        method = build(name)
+    execute(method, Strict(), tmp_path)
+    assert_equal(method.state_dict(), undisturbed.states[-1])
+    for t in range(len(undisturbed.states)):
+        file = f"predictions-{t:02d}.safetensors"
+        assert (tmp_path / "run" / file).read_bytes() == (undisturbed.folder / file).read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_that_ships_fits_the_settings(name: str) -> None:
+    module = methods.load(name)
+    for file in (settings.RECIPES / name).glob("*.toml"):
+        dataset, recipe, _ = file.name.split(".")
+        assert settings.resolve(module.Config, name, dataset, recipe) is not None
+    assert module.Method.needs.keeps()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_is_explained(name: str) -> None:
+    assert [leaf for leaf, setting in flatten(methods.load(name).Config()).items() if not setting.help] == []
+
+
+def encoder_states(method: Method) -> dict[str, Tensor]:
+    """Parameters and buffers of every encoder inside a method."""
+    found = {name: module for name, module in method.named_modules() if isinstance(module, Encoder)}
+    return {f"{name}.{key}": value for name, module in found.items() for key, value in module.state_dict().items()}
+
+
+def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """Bit by bit."""
+    assert one.keys() == other.keys()
+    assert [key for key in one if not torch.equal(one[key], other[key])] == []

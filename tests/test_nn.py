@@ -1,0 +1,374 @@
+"""The pieces that methods share: encoders, their compute and weights, prototypes, Muon."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from fscil.errors import FscilError
+from fscil.nn import encoders
+from fscil.nn.branches import Branch, test_views
+from fscil.nn.compute import Meter, counting
+from fscil.nn.encoders import Encoder, build
+from fscil.nn.muon import Muon, is_kernel, orthogonalise
+from fscil.nn.prototypes import Prototypes
+
+test_views.__test__ = False  # a function of the package, not a test
+
+DIMENSIONS = {
+    "resnet18": 512,
+    "resnet18_small": 512,
+    "resnet20": 64,
+    "resnet12": 640,
+    "fast": 256,
+    "timm:mobilenetv3_small_050": 1024,
+    "timm:resnet10t": 512,
+}
+
+
+@pytest.fixture(scope="module")
+def built() -> Callable[[str], Encoder]:
+    """Each encoder once, for images of 32 pixels."""
+    made: dict[str, Encoder] = {}
+    return lambda name: made.setdefault(name, made.get(name) or build(name, 32)).eval()
+
+
+# ---- encoders ------------------------------------------------------------------------------------------------------
+
+
+def test_every_encoder_is_tested_here() -> None:
+    assert set(encoders.BUILDERS) <= set(DIMENSIONS)
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_encoders_keep_the_contract(built: Callable[[str], Encoder], name: str) -> None:
+    """stages is a Sequential, pool turns its output into (n, dim) float32, and calling the encoder is the two together."""
+    encoder = built(name)
+    assert isinstance(encoder.stages, nn.Sequential)
+    assert encoder.dim == DIMENSIONS[name]
+    assert encoder.pixels == 32
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features = encoder(x)
+        by_hand = x
+        for stage in encoder.stages:
+            by_hand = stage(by_hand)
+        torch.testing.assert_close(features, encoder.pool(by_hand))
+    assert features.shape == (2, encoder.dim)
+    assert features.dtype == torch.float32
+    assert not torch.allclose(features[0], features[1])
+
+
+@pytest.mark.parametrize("name", ["resnet20", "timm:mobilenetv3_small_050"])
+def test_copies_of_an_encoder_are_independent(built: Callable[[str], Encoder], name: str) -> None:
+    """f2 is a deep copy of f1: changing one must not show in the other, pooling included."""
+    one = built(name)
+    other = deepcopy(one)
+    x = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before = one(x)
+        for parameter in other.parameters():
+            parameter.mul_(0.5).add_(0.01)
+        assert torch.equal(one(x), before)
+        assert not torch.allclose(other(x), before)
+
+
+def test_resnet18_is_timms(tmp_path: Path) -> None:
+    import timm
+
+    net = timm.create_model("resnet18", num_classes=10).eval()
+    save_file(net.state_dict(), tmp_path / "weights.safetensors")
+    encoder = build("resnet18", 32, str(tmp_path / "weights.safetensors")).eval()
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = net.forward_head(net.forward_features(x), pre_logits=True)
+        torch.testing.assert_close(encoder(x), expected)
+
+
+def test_bfloat16_is_used_inside_and_float32_comes_out(built: Callable[[str], Encoder]) -> None:
+    encoder = deepcopy(built("resnet20"))
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        exact = encoder(x)
+        encoder.precision = torch.bfloat16
+        rounded = encoder(x)
+    assert rounded.dtype == torch.float32
+    assert not torch.allclose(rounded, exact, rtol=1e-5, atol=1e-5)
+    assert F.cosine_similarity(rounded, exact).min() > 0.99
+
+
+def test_unknown_encoders_are_refused_with_a_suggestion() -> None:
+    with pytest.raises(FscilError, match=r"'resnet81'.*did you mean 'resnet18'\?"):
+        build("resnet81", 32)
+    with pytest.raises(FscilError, match=r"'zzz'.*known: resnet18, .*timm:NAME"):
+        build("zzz", 32)
+    with pytest.raises(FscilError, match=r"timm has no model 'resnet19'; did you mean 'resnet18'\?"):
+        build("timm:resnet19", 32)
+
+
+@pytest.mark.parametrize(("name", "pixels"), [("resnet12", 8), ("fast", 8), ("resnet20", 4)])
+def test_images_too_small_for_an_encoder_are_refused(name: str, pixels: int) -> None:
+    with pytest.raises(FscilError, match=rf"\b{pixels}\b.*--pixels"):
+        build(name, pixels)
+
+
+# ---- weights -------------------------------------------------------------------------------------------------------
+
+
+def test_weights_that_cannot_be_loaded_are_refused_by_name(tmp_path: Path) -> None:
+    absent, text, foreign, listed = (
+        tmp_path / name for name in ("absent.pth", "text.safetensors", "other.pth", "list.pt")
+    )
+    text.write_text("these are no weights")
+    torch.save({"conv1.weight": torch.zeros(3)}, foreign)
+    torch.save([torch.zeros(3)], listed)
+    for file, reason in (
+        (absent, "there is no weights file"),
+        (text, "not a readable weights file"),
+        (foreign, "does not fit ResNet: 'conv1.weight'"),
+        (listed, "no table of weights"),
+    ):
+        with pytest.raises(FscilError, match=reason) as caught:
+            build("resnet18", 32, str(file))
+        assert str(file) in str(caught.value)
+
+
+def test_encoders_without_pretrained_weights_say_so(tmp_path: Path) -> None:
+    for name in ("resnet18_small", "resnet20", "resnet12", "fast"):
+        with pytest.raises(FscilError, match=f"{name} has no pretrained weights"):
+            build(name, 32, str(tmp_path / "some.pth"))
+
+
+# ---- compute -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels", "giga"),
+    [("resnet18", 224, 1.814), ("resnet18", 84, 0.296), ("resnet18_small", 32, 0.555), ("resnet20", 32, 0.041)],
+)
+def test_known_numbers_of_multiply_adds(built: Callable[[str], Encoder], name: str, pixels: int, giga: float) -> None:
+    assert built(name).macs(pixels) / 1e9 == pytest.approx(giga, rel=0.015)
+
+
+def test_multiply_adds_by_hand() -> None:
+    """A 3x3 convolution from 3 to 5 channels on 6x6 positions and a 5 x 7 matrix."""
+    net = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 7))
+    assert Encoder(nn.Sequential(net), 7, 8, nn.Identity()).macs(8) == 27 * 5 * 36 + 35
+
+
+def test_images_trained_on_count_three_times() -> None:
+    encoder = Encoder(nn.Sequential(nn.Conv2d(3, 4, 1)), 4, 8)
+    one, x, meter = encoder.macs(8), torch.zeros(5, 3, 8, 8), Meter()
+    encoder(x)  # nobody counts
+    with counting(meter):
+        encoder(x)
+        with torch.no_grad():
+            encoder(x)
+        encoder.requires_grad_(False)(x)
+    assert meter.macs == (3 + 1 + 1) * 5 * one
+    assert meter.trained == 5
+
+
+# ---- prototypes ----------------------------------------------------------------------------------------------------
+
+
+def bank_of(**features: list[list[float]]) -> Prototypes:
+    """Two-dimensional prototypes, from c7=[[...], ...]."""
+    bank = Prototypes(2)
+    for name, rows in features.items():
+        bank.add(torch.full((len(rows),), int(name[1:])), torch.tensor(rows))
+    return bank
+
+
+def test_prototypes_are_means_in_the_order_of_arrival() -> None:
+    bank = Prototypes(2)
+    bank.add(torch.tensor([9, 4, 9]), torch.tensor([[1.0, 0], [5, 5], [3, 2]]))
+    assert bank.classes == (9, 4)
+    assert bank.means().tolist() == [[2, 1], [5, 5]]
+    assert bank.means().dtype == torch.float32
+    assert bank.rows(torch.tensor([4, 9, 4])).tolist() == [1, 0, 1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), parts=st.lists(st.integers(1, 5), min_size=1, max_size=6))
+def test_means_are_exact_when_photos_arrive_later(seed: int, parts: list[int]) -> None:
+    """In any portions, between photos of other classes, the mean is that of all photos at once."""
+    rng = torch.Generator().manual_seed(seed)
+    features = torch.randn(sum(parts), 3, generator=rng)
+    bank = Prototypes(3)
+    for i, part in enumerate(features.split(parts)):
+        bank.add(torch.full((len(part),), 5), part)
+        bank.add(torch.tensor([100 + i]), torch.randn(1, 3, generator=rng))
+    assert torch.equal(bank.means()[bank.row(5)], (features.double().sum(0) / len(features)).float())
+
+
+def test_many_classes_outgrow_the_spare_rows() -> None:
+    bank, features = Prototypes(2), torch.arange(400.0).view(200, 2)
+    for label in range(200):
+        bank.add(torch.tensor([label]), features[label : label + 1])
+    assert torch.equal(bank.means(), features)
+    assert bank.classes == tuple(range(200))
+
+
+def test_with_rows_replaces_by_label_and_leaves_the_bank_alone() -> None:
+    bank = bank_of(c9=[[1, 1]], c4=[[2, 2]], c6=[[3, 3]])
+    replaced = bank.with_rows(torch.tensor([6, 9]), torch.tensor([[60.0, 0], [90, 0]]))
+    assert replaced.tolist() == [[90, 0], [2, 2], [60, 0]]
+    assert bank.means().tolist() == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_set_replaces_a_prototype_or_adds_one() -> None:
+    bank = bank_of(c9=[[1, 1], [3, 3]])
+    bank.set(9, torch.tensor([8.0, 8]))
+    bank.set(2, torch.tensor([7.0, 7]))
+    assert bank.classes == (9, 2)
+    assert bank.means().tolist() == [[8, 8], [7, 7]]
+
+
+def test_remove_forgets_one_class_completely() -> None:
+    bank = bank_of(c9=[[1, 1]], c4=[[2, 2]], c6=[[3, 3]])
+    bank.remove(4)
+    assert bank.classes == (9, 6)
+    assert bank.means().tolist() == [[1, 1], [3, 3]]
+    assert not (bank.sums == 2).any()
+    bank.add(torch.tensor([6, 4]), torch.tensor([[5.0, 5], [0, 4]]))
+    assert bank.classes == (9, 6, 4)
+    assert bank.means().tolist() == [[1, 1], [4, 4], [0, 4]]
+    with pytest.raises(FscilError, match="no prototype of class 77"):
+        bank.remove(77)
+
+
+def test_clear_forgets_every_class() -> None:
+    bank = bank_of(c9=[[1, 1]])
+    bank.clear()
+    assert bank.classes == ()
+    assert bank.means().shape == (0, 2)
+    bank.add(torch.tensor([3]), torch.tensor([[2.0, 2]]))
+    assert bank.means().tolist() == [[2, 2]]
+
+
+def test_state_goes_into_a_bank_of_any_size_and_learning_goes_on() -> None:
+    bank = bank_of(c9=[[1, 1], [3, 3]], c4=[[2, 2]])
+    state = bank.state_dict()
+    assert len(state["sums"]) == 2  # no spare rows on disk
+    for other in (Prototypes(2), bank_of(c1=[[0, 0]], c2=[[0, 0]], c3=[[0, 0]])):
+        other.load_state_dict(state)
+        assert other.classes == (9, 4)
+        assert torch.equal(other.means(), bank.means())
+        other.add(torch.tensor([9, 5]), torch.tensor([[5.0, 5], [7, 7]]))
+        assert other.means().tolist() == [[3, 3], [2, 2], [7, 7]]
+    assert bank.means().tolist() == [[2, 2], [2, 2]]  # the states share no memory
+    with pytest.raises(RuntimeError, match="2 dimensions, expected 3"):
+        Prototypes(3).load_state_dict(state)
+    with pytest.raises(RuntimeError, match="counts"):
+        Prototypes(2).load_state_dict({"sums": state["sums"], "labels": state["labels"]})
+
+
+# ---- branches ------------------------------------------------------------------------------------------------------
+
+
+def test_test_views_are_the_image_its_mirror_image_and_both_shifted() -> None:
+    x = torch.arange(9.0).view(1, 1, 3, 3)
+    assert [len(test_views(x, views)) for views in ("one", "flip", "flip+shift")] == [1, 2, 6]
+    assert torch.equal(test_views(x, "flip")[1], x.flip(-1))
+    centres = [view[0, 0, 1, 1].item() for view in test_views(x, "flip+shift")]
+    assert centres == [4, 0, 8, 4, 0, 8]
+
+
+def test_features_are_averaged_over_the_views() -> None:
+    """Euclidean features as they are, cosine features after they were made unit length."""
+    x = torch.tensor([[3.0, 0.0], [0.0, 4.0]]).view(1, 1, 2, 2).expand(1, 3, 2, 2)
+    left = nn.Sequential(nn.Flatten(2), nn.Flatten())
+
+    class TwoPixels(nn.Module):
+        dim = 2
+
+        def forward(self, images: Tensor) -> Tensor:
+            return left(images)[:, [0, 2]]  # the left column
+
+    euclid, cosine = (Branch("X", TwoPixels(), relation, views="flip") for relation in ("euclid", "cosine"))
+    assert euclid.embed(x)[0].tolist() == [1.5, 2]  # (3, 0) and, mirrored, (0, 4)
+    assert cosine.embed(x)[0].tolist() == pytest.approx([0.5, 0.5])
+
+
+# ---- Muon ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), rows=st.integers(2, 20), columns=st.integers(2, 60))
+def test_orthogonalise_pushes_singular_values_towards_one(seed: int, rows: int, columns: int) -> None:
+    """Directions stay, and with enough steps every singular value that is not tiny lands near one."""
+    matrix = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+    U, S, Vh = torch.linalg.svd(matrix, full_matrices=False)
+    matrix = U @ torch.diag(S.clamp(min=0.1 * float(S[0]))) @ Vh
+    result = orthogonalise(1000 * matrix, steps=5)
+    values = torch.linalg.svdvals(result)
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+    core = U.T @ result @ Vh.T
+    assert (core - torch.diag(core.diagonal())).abs().max() < 0.02
+
+
+def test_three_steps_already_level_the_singular_values() -> None:
+    matrix = torch.diag(torch.tensor([1.0, 0.5, 0.2]))
+    values = torch.linalg.svdvals(orthogonalise(matrix))
+    assert values.max() / values.min() < 2
+
+
+def test_muon_takes_the_convolutions_and_sgd_the_rest() -> None:
+    shapes = {
+        (8, 4, 3, 3): True,
+        (8, 4, 1, 1): False,
+        (8, 3, 3, 3): False,
+        (8, 1, 3, 3): False,
+        (5, 8): False,
+        (8,): False,
+    }
+    for shape, muon in shapes.items():
+        assert is_kernel(torch.zeros(shape)) is muon
+
+
+def test_muon_step_is_an_orthogonal_step_from_a_weight_of_fixed_norm() -> None:
+    kernel = nn.Parameter(torch.randn(6, 5, 3, 3, generator=torch.Generator().manual_seed(0)))
+    optimiser = Muon([kernel], lr=0.1, rest_lr=0.0, momentum=0.0, rest_momentum=0.0, weight_decay=0.0)
+    start = kernel.detach() * 6**0.5 / kernel.detach().norm()
+    kernel.grad = torch.randn(kernel.shape, generator=torch.Generator().manual_seed(1))
+    optimiser.step()
+    expected = start - 0.1 * orthogonalise(kernel.grad.flatten(1)).view_as(kernel)
+    torch.testing.assert_close(kernel.detach(), expected)
+
+
+def test_the_rest_follows_sgd_with_nesterov_momentum() -> None:
+    ours, theirs = (nn.Parameter(torch.tensor([1.0, -2.0, 0.5])) for _ in range(2))
+    muon = Muon([ours], lr=9.0, rest_lr=0.1, momentum=0.0, rest_momentum=0.85, weight_decay=0.01)
+    sgd = torch.optim.SGD([theirs], lr=0.1, momentum=0.85, weight_decay=0.01, nesterov=True)
+    for optimiser, parameter in ((muon, ours), (sgd, theirs)):
+        for _ in range(4):
+            optimiser.zero_grad()
+            parameter.square().sum().backward()
+            optimiser.step()
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_muon_lowers_the_loss() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 4, 6, 6, generator=rng), torch.arange(40) % 4
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
+    optimiser = Muon(net.parameters(), lr=0.1, rest_lr=0.05, momentum=0.6, rest_momentum=0.85, weight_decay=0.0)
+    losses = []
+    for _ in range(20):
+        loss = F.cross_entropy(net(x), y)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]

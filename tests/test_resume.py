@@ -1,0 +1,176 @@
+"""A run that is killed at any moment goes on by the same command and ends with exactly the numbers of an undisturbed one."""
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from apart import FINISHED, STEPS, Fate, differing, nano, results, run_apart, start, tiny_experiment
+from safetensors.torch import load_file
+from torch import nn
+
+from fscil.experiment import execute
+from fscil.nn import encoders
+from fscil.nn.encoders import Encoder
+from fscil.runfolder import RunFolder
+from fscil.training import Run
+
+KILLED = f"signal {signal.SIGKILL}"
+BASE_STEPS, RESA_STEPS = 12, 8  # of the tiny experiment
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return results(execute(tiny_experiment(tmp_path_factory.mktemp("undisturbed"))))
+
+
+MOMENTS = {
+    "base training, middle of an epoch": (STEPS, 6),
+    "base training, last step": (STEPS, BASE_STEPS),
+    "RESA, first epoch": (STEPS, BASE_STEPS + 2),
+    "RESA, middle of the second epoch": (STEPS, BASE_STEPS + 6),
+    "RESA, last step": (STEPS, BASE_STEPS + RESA_STEPS),
+    "weight computing": ("fscil.methods.kt_rcnet:Method.weight_computing", 2),
+    "weight computing between two epochs of RESA": ("fscil.methods.kt_rcnet:Method.weight_computing", 3),
+    "writing run.json": ("os:fsync", 1),
+    "writing a checkpoint of base training": ("os:fsync", 5),
+    "writing the shared base": ("os:fsync", 1 + BASE_STEPS + 1),
+    "writing a checkpoint of RESA": ("os:fsync", 1 + BASE_STEPS + 1 + 5),
+    "writing the state of the base session": ("os:fsync", 1 + BASE_STEPS + 1 + RESA_STEPS + 1),
+    "writing the predictions of the base session": ("os:fsync", 1 + BASE_STEPS + 1 + RESA_STEPS + 2),
+    "writing the record of the base session": ("os:fsync", 1 + BASE_STEPS + 1 + RESA_STEPS + 3),
+    "testing": ("fscil.protocol:Tester.predict", 1),
+    "a new session": ("fscil.methods.kt_rcnet:Method.learn_new", 2),
+    "writing the record of a new session": ("os:fsync", 1 + BASE_STEPS + 1 + RESA_STEPS + 6),
+    "removing what a session no longer needs": ("pathlib:Path.unlink", 1),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_same_command_continues_after_kill_9(tmp_path, undisturbed, moment):
+    experiment = tiny_experiment(tmp_path)
+    assert run_apart(experiment, Fate(*MOMENTS[moment])) == KILLED
+    assert run_apart(experiment) == FINISHED
+    assert differing(undisturbed, results(experiment.folder)) == []
+    assert not list(experiment.folder.glob("*.partial"))
+
+
+def test_kills_from_outside_at_random_moments(tmp_path, undisturbed):
+    experiment, chance = tiny_experiment(tmp_path), random.Random(0)
+    for _ in range(6):
+        process, _ = start(experiment)
+        time.sleep(chance.uniform(0.1, 1.0))
+        process.kill()
+        process.join()
+    assert run_apart(experiment) == FINISHED
+    assert differing(undisturbed, results(experiment.folder)) == []
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    folder = execute(experiment)
+    before = {file: file.stat().st_mtime_ns for file in folder.iterdir() if file.name != ".lock"}
+    told = []
+    execute(experiment, lambda session: told.append(session.index))
+    assert told == [0, 1, 2, 3]
+    assert before == {file: file.stat().st_mtime_ns for file in folder.iterdir() if file.name != ".lock"}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon", "adamw"])
+@pytest.mark.parametrize("schedule", ["step", "cosine"])
+def test_every_optimiser_goes_on_in_the_middle_of_an_epoch(tmp_path, optimizer, schedule):
+    changes = {"optimizer": optimizer, "schedule": schedule, "lr": 0.01, "warmup": 0.1}
+    changes = {f"{stage}.{name}": value for stage in ("base", "transfer") for name, value in changes.items()}
+    calm, disturbed = (tiny_experiment(tmp_path / name, changes=changes) for name in ("calm", "disturbed"))
+    for step in (6, 10):  # the second process goes on after six steps of base training and makes ten more
+        assert run_apart(disturbed, Fate(STEPS, step)) == KILLED
+    assert run_apart(disturbed) == FINISHED
+    assert differing(results(execute(calm)), results(disturbed.folder)) == []
+
+
+def test_a_checkpoint_is_written_when_its_time_has_come_and_not_before(tmp_path):
+    rare = tiny_experiment(tmp_path, checkpoint_seconds=1000.0)
+    assert run_apart(rare, Fate(STEPS, BASE_STEPS - 1)) == KILLED
+    assert not list(rare.folder.glob("stage-*"))
+    often = tiny_experiment(tmp_path)
+    assert run_apart(often, Fate(STEPS, BASE_STEPS - 1)) == KILLED
+    assert [file.name for file in often.folder.glob("stage-*")] == ["stage-00-base.safetensors"]
+
+
+def test_checkpoints_come_at_least_every_five_minutes_by_default():
+    assert Run(RunFolder(Path("unused")), 0, Path("unused")).checkpoint_seconds <= 300
+
+
+def test_ctrl_c_keeps_the_running_step(tmp_path, undisturbed):
+    experiment = tiny_experiment(tmp_path, checkpoint_seconds=1000.0)
+    assert run_apart(experiment, Fate(STEPS, 6, signal.SIGINT)) == "stopped"
+    assert load_file(experiment.folder / "stage-00-base.safetensors")
+    assert run_apart(experiment, Fate(STEPS, BASE_STEPS - 6 + 1, signal.SIGINT)) == "stopped"  # first step of RESA
+    assert run_apart(experiment) == FINISHED
+    assert differing(undisturbed, results(experiment.folder)) == []
+
+
+def test_ctrl_c_in_the_last_step_of_a_stage_finishes_the_stage(tmp_path, undisturbed):
+    experiment = tiny_experiment(tmp_path)
+    assert run_apart(experiment, Fate(STEPS, BASE_STEPS, signal.SIGINT)) == "stopped"
+    assert run_apart(experiment) == FINISHED
+    assert differing(undisturbed, results(experiment.folder)) == []
+
+
+def test_ctrl_c_outside_of_training_stops_at_once(tmp_path, undisturbed):
+    experiment = tiny_experiment(tmp_path)
+    assert run_apart(experiment, Fate("fscil.protocol:Tester.predict", 2, signal.SIGINT)) == "stopped"
+    assert (experiment.folder / "session-00.json").exists()
+    assert not (experiment.folder / "session-01.json").exists()
+    assert run_apart(experiment) == FINISHED
+    assert differing(undisturbed, results(experiment.folder)) == []
+
+
+def test_sessions_are_repeated_from_the_last_state_that_is_still_there(tmp_path, undisturbed):
+    experiment = tiny_experiment(tmp_path)
+    folder = execute(experiment)
+    (folder / "state-03.safetensors").unlink()
+    execute(experiment)
+    assert differing(undisturbed, results(folder)) == []
+
+
+def test_random_layers_do_not_care_about_interruptions(tmp_path, monkeypatch):
+    def dropping(pixels: int, weights: str | None) -> Encoder:
+        encoder = nano(pixels, weights)
+        encoder.stages.append(nn.Dropout(0.5))
+        return encoder
+
+    class Interruption(Exception):
+        pass
+
+    class Interrupting(Run):
+        steps = 0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+
+    monkeypatch.setitem(encoders.BUILDERS, "nano", dropping)
+    calm = tiny_experiment(tmp_path / "calm", "cosine")
+    disturbed = tiny_experiment(tmp_path / "disturbed", "cosine")
+    with monkeypatch.context() as patch:
+        from fscil.stages import Loop
+
+        after, made = Loop.after, []
+
+        def interrupted(loop: Loop, done: int) -> None:
+            after(loop, done)
+            made.append(done)
+            if len(made) == 5:
+                raise Interruption
+
+        patch.setattr(Loop, "after", interrupted)
+        with pytest.raises(Interruption):
+            execute(disturbed)
+    state = torch.get_rng_state()
+    torch.rand(3)  # whatever else the process does with torch's own generator
+    execute(disturbed)
+    torch.set_rng_state(state)
+    assert differing(results(execute(calm)), results(disturbed.folder)) == []
+    assert torch.equal(torch.get_rng_state(), state)  # and nothing of it leaks out
