@@ -57,6 +57,8 @@ def tiny_benchmark(protocol: Protocol) -> Benchmark:
 encoders.BUILDERS["nano"] = nano
 fscil.experiment.benchmark = lambda name, root, protocol: tiny_benchmark(protocol)  # instead of what is on disk
 torch.set_num_threads(1)
+torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # torch imports much at the first use of these: not in every fork
+nano(16, None).macs(16)
 
 
 def tiny_experiment(out: Path, method: str = "kt_rcnet", changes: dict[str, Any] | None = None, **rest: Any) -> Experiment:

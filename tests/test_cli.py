@@ -339,4 +339,4 @@ def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err == "fscil: stopped; nothing is lost, run the same command again to continue\n"
+    assert err == "fscil: stopped: run the same command again to continue\n"

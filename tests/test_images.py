@@ -98,6 +98,18 @@ def test_results_do_not_depend_on_the_number_of_workers(both, workers):
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
 
+def test_a_full_height_is_no_full_image(both):
+    """A box as tall as a native-size image may still be narrower; seeds are tried until one is."""
+    square = both[0].pixels[:1, :, :30]
+    image, native = TensorImages(square, torch.zeros(1)), view(30, Augment(flip=False, min_area=0.8))
+    tall = torch.tensor([30])
+    boxes = {seed: windows(tall, tall, native, draw(1, generator(seed))) for seed in range(60)}
+    narrow = [seed for seed, (down, across) in boxes.items() if down.length == 30 and across.length < 30]
+    assert narrow
+    for seed in narrow:
+        assert not torch.allclose(read(image, native, seed=seed), read(image, view(30)), atol=1e-3)
+
+
 def test_no_store_touches_the_global_generator(both):
     before = torch.get_rng_state()
     for images in (*both, FileImages(both[1].paths, both[1].labels, workers=1)):

@@ -49,7 +49,7 @@ def test_every_encoder_is_tested_here() -> None:
 
 @pytest.mark.parametrize("name", DIMENSIONS)
 def test_encoders_keep_the_contract(built: Callable[[str], Encoder], name: str) -> None:
-    """stages is a Sequential, pool turns its output into (n, dim) float32, and calling the encoder is the two together."""
+    """stages is a Sequential, pool turns its output into (n, dim) float32, and the encoder is the two together."""
     encoder = built(name)
     assert isinstance(encoder.stages, nn.Sequential)
     assert encoder.dim == DIMENSIONS[name]
@@ -245,6 +245,23 @@ def test_remove_forgets_one_class_completely() -> None:
         bank.remove(77)
 
 
+def test_a_bias_stays_with_its_class() -> None:
+    bank = bank_of(c9=[[1, 1]])
+    bank.add(torch.tensor([4, 6]), torch.ones(2, 2), 0.25)
+    bank.add(torch.tensor([4, 9]), torch.ones(2, 2), 0.5)  # known classes keep theirs
+    assert bank.biases().tolist() == [0, 0.25, 0.25]
+    other = Prototypes(2)
+    other.load_state_dict(bank.state_dict())
+    other.remove(9)
+    assert other.biases().tolist() == [0.25, 0.25]
+
+
+def test_rescale_makes_every_prototype_longer() -> None:
+    bank = bank_of(c9=[[1, 1], [3, 3]], c4=[[2, 0]])
+    bank.rescale(1.5)
+    assert bank.means().tolist() == [[3, 3], [3, 0]]
+
+
 def test_clear_forgets_every_class() -> None:
     bank = bank_of(c9=[[1, 1]])
     bank.clear()
@@ -282,20 +299,47 @@ def test_test_views_are_the_image_its_mirror_image_and_both_shifted() -> None:
     assert centres == [4, 0, 8, 4, 0, 8]
 
 
+class LeftColumn(nn.Module):
+    """The two pixels at the left of 2x2 images as features."""
+
+    dim = 2
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images[:, 0, :, 0]
+
+
 def test_features_are_averaged_over_the_views() -> None:
-    """Euclidean features as they are, cosine features after they were made unit length."""
-    x = torch.tensor([[3.0, 0.0], [0.0, 4.0]]).view(1, 1, 2, 2).expand(1, 3, 2, 2)
-    left = nn.Sequential(nn.Flatten(2), nn.Flatten())
+    """Here (3, 0) and, mirrored, (0, 4); brought to unit length before that where asked for."""
+    x = torch.tensor([[3.0, 0.0], [0.0, 4.0]]).expand(1, 3, 2, 2)
+    for unit, expected in ((False, [1.5, 2.0]), (True, [0.5, 0.5])):
+        branch = Branch("X", LeftColumn(), "euclid", views="flip", unit=unit)
+        assert branch.embed(x)[0].tolist() == pytest.approx(expected)
+        branch.feature_scale.fill_(4.0)
+        assert branch.embed(x)[0].tolist() == pytest.approx([4 * value for value in expected])
 
-    class TwoPixels(nn.Module):
-        dim = 2
 
-        def forward(self, images: Tensor) -> Tensor:
-            return left(images)[:, [0, 2]]  # the left column
+@pytest.mark.parametrize("shrinkage", [0.01, 0.5, 1.0])
+def test_whitening_levels_the_spread_within_classes(shrinkage: float) -> None:
+    """Without shrinkage the spread becomes the same in all directions, with all of it nothing changes."""
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(4).repeat(250)
+    features = 5 * torch.randn(4, 2, generator=rng)[labels] + torch.randn(1000, 2, generator=rng) @ torch.tensor(
+        [[2.0, 0.5], [0.0, 0.3]]
+    )
+    branch = Branch("X", LeftColumn(), "euclid")
+    white = branch.whiten(features, labels, shrinkage)
+    before, after = (within_class_variances(f, labels) for f in (features, white))
+    assert before[1] / before[0] > 20
+    if shrinkage == 1.0:
+        torch.testing.assert_close(white, features, rtol=1e-4, atol=1e-4)
+    assert (after[1] / after[0] < 1.5) == (shrinkage == 0.01)
+    assert after[1] / after[0] <= before[1] / before[0] * 1.001
 
-    euclid, cosine = (Branch("X", TwoPixels(), relation, views="flip") for relation in ("euclid", "cosine"))
-    assert euclid.embed(x)[0].tolist() == [1.5, 2]  # (3, 0) and, mirrored, (0, 4)
-    assert cosine.embed(x)[0].tolist() == pytest.approx([0.5, 0.5])
+
+def within_class_variances(features: Tensor, labels: Tensor) -> Tensor:
+    """Variances along the principal directions, ascending."""
+    rest = torch.cat([features[labels == label] - features[labels == label].mean(0) for label in range(4)])
+    return torch.linalg.eigvalsh(rest.T @ rest / len(rest))
 
 
 # ---- Muon ----------------------------------------------------------------------------------------------------------

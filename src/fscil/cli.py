@@ -205,7 +205,7 @@ def main() -> None:
             raise
         _stop(f"{error.filename}: {error.strerror}", 2)
     except KeyboardInterrupt:
-        _stop("stopped; nothing is lost, run the same command again to continue", 130)
+        _stop("stopped: run the same command again to continue", 130)
 
 
 def _command() -> str:

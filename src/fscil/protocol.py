@@ -15,7 +15,7 @@ from torch import Tensor
 from fscil.costs import Stage
 from fscil.data.images import Images, View
 from fscil.data.sessions import Benchmark, Session
-from fscil.methods._method import Frozen, Method
+from fscil.methods._method import Method, Prototypical
 from fscil.nn.branches import Branch
 from fscil.progress import Bar
 from fscil.training import Run
@@ -77,7 +77,7 @@ class Tester:
         images = self.benchmark.test(session.index)
         view = self.method.test_view(session)
         predictions = {"truth": images.labels.numpy()}
-        if isinstance(self.method, Frozen):
+        if isinstance(self.method, Prototypical):
             features = self._embedded(self.method, images, view)
             predictions["predicted"] = self._labels(self.method.relate(features))
             branches = cast(Iterable[Branch], self.method.branches)
@@ -89,7 +89,7 @@ class Tester:
             predictions["predicted"] = self._labels(torch.cat(scores))
         return predictions
 
-    def _embedded(self, method: Frozen, images: Images, view: View) -> list[Tensor]:
+    def _embedded(self, method: Prototypical, images: Images, view: View) -> list[Tensor]:
         """Features of the test images so far; test(t) begins with test(t - 1), so only the rest is encoded."""
         fresh = images.select(torch.arange(self.encoded, len(images)))
         self.features += [method.embed(x) for x in self._shown(fresh, view, "encoding test images")]

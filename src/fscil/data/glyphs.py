@@ -53,7 +53,7 @@ BASE_CLASSES = 60
 WAYS = 5
 PIXELS = 32
 TRAIN, TEST = 100, 40  # pictures per character
-MEAN, STD = (0.50, 0.49, 0.50), (0.28, 0.30, 0.28)
+MEAN, STD = (0.50, 0.50, 0.50), (0.28, 0.30, 0.28)
 
 SHAPE = 96  # side of the square that holds a clean character
 FINE = 2 * PIXELS  # pictures are drawn at twice their size

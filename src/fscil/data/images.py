@@ -99,7 +99,7 @@ def _cut(images: Tensor, view: View, chance: Draw | None) -> Tensor:
     p = view.pixels
     vertical, horizontal = windows(torch.tensor([height]), torch.tensor([width]), view, chance)
     moved = rearrangement(view, chance) if chance else None
-    if height == width == p and bool((vertical.length == p).all()):
+    if height == width == p and all(bool((window.length == p).all()) for window in (vertical, horizontal)):
         return images if moved is None else _taken(images, *moved)
     vertical, horizontal = interpolation(vertical, height, p), interpolation(horizontal, width, p)
     if moved is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fscil.data.images import Images
+from fscil.data.images import Images, TensorImages
 from fscil.descent import Training
 from fscil.errors import FscilError
-from fscil.methods._method import Loss, Method, Net, Plan, base_plan, fit_base, freeze, training_pixels
+from fscil.methods._method import Loss, Method, Net, Plan, base_plan, embed_all, fit_base, freeze, training_pixels
 from fscil.nn.branches import test_views
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingHead, random_rows
+from fscil.nn.memory import ExemplarMemory, herded, stored
 
 if TYPE_CHECKING:
     from fscil.data.sessions import Benchmark, Session
@@ -58,12 +59,16 @@ class Headed(Method):
         return self.head.classes
 
     def check(self, benchmark: Benchmark) -> None:
-        if self.needs.stages and len(self.encoder.stages) == 1:
+        if getattr(self.config.new, "part", "all") == "last_block" and len(self.encoder.stages) == 1:
             name = self.config.encoder
             raise FscilError(f"the last block is trained alone, but encoder {name} is one piece; set --new.part all")
 
     def scores(self, images: Tensor) -> Tensor:
-        return torch.stack([self.net(view) for view in test_views(images, self.config.views)]).mean(0)
+        return self.averaged(self.net, images)
+
+    def averaged(self, score: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        """Mean of what `score` gives for each test view of images."""
+        return torch.stack([score(view) for view in test_views(images, self.config.views)]).mean(0)
 
     def fit_linear(self, session: Session, run: Run, kind: str = "cross-entropy", loss: Loss | None = None) -> None:
         """Base session with a linear classifier, shared by the methods that have one of this kind."""
@@ -110,3 +115,29 @@ class Headed(Method):
 
     def plan(self, base: Session) -> list[Plan]:
         return base_plan(self.config.base, self.config.pixels, len(base.train))
+
+
+class Rehearsing(Headed):
+    """A method that keeps exemplars and trains on them beside the new images."""
+
+    def __init__(self, config: Any, encoder: Encoder, head: GrowingHead):
+        super().__init__(config, encoder, head)
+        self.memory = ExemplarMemory()
+
+    def rehearsal(self, session: Session) -> TensorImages:
+        """The exemplars, followed by the images of a session."""
+        return self.memory.images.joined(stored(session.train, self.test_view(session)))
+
+    def features(self, images: Images, session: Session, run: Run) -> Tensor:
+        """Features (n, dim) of all images under the test view."""
+        freeze(self.net)
+        return embed_all(self.encoder, images, self.test_view(session), run)
+
+    def herd(self, session: Session, per_class: int, run: Run) -> None:
+        """Keeps at most `per_class` exemplars of each class, herding those of the session's classes."""
+        self.memory.limit(per_class)
+        chosen = herded(session.train.labels, self.features(session.train, session, run), per_class)
+        self.memory.add(stored(session.train.select(chosen), self.test_view(session)))
+
+    def plan(self, base_images: int) -> list[Plan]:
+        return [*super().plan(base_images), Plan("exemplars", 1, 0, base_images, self.config.pixels)]

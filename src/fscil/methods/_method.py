@@ -115,8 +115,11 @@ class Method(nn.Module):
         return View(self.config.pixels, session.mean, session.std, margin=self.config.augment.margin)
 
 
-class Frozen(Method):
-    """A method whose encoders stand still after the base session: a sum of Branches, taught by class means."""
+class Prototypical(Method):
+    """A method whose encoders stand still after the base session and whose classes are taught by class means.
+
+    What it makes of features and prototypes is its own `relate`; an image is encoded once, whatever is learned later.
+    """
 
     frozen = True
     branches: nn.ModuleList
@@ -131,7 +134,7 @@ class Frozen(Method):
 
     def relate(self, features: list[Tensor]) -> Tensor:
         """Scores (n, classes) from the features of each branch."""
-        return fused_scores(self.branches, features)
+        raise NotImplementedError
 
     def scores(self, images: Tensor) -> Tensor:
         return self.relate(self.embed(images))
@@ -151,12 +154,23 @@ class Frozen(Method):
         passes = sum(branch.passes for branch in self.branches)
         return Plan("prototypes", self.config.pixels, 1, min(images, 500), 0, passes * images)
 
-    @torch.no_grad()
     def learn_new(self, session: Session, run: Run) -> None:
         """Class means of the new images become prototypes; nothing else changes."""
+        self.teach(session, run, self.config.new_bonus)
+
+    @torch.no_grad()
+    def teach(self, session: Session, run: Run, bonus: float = 0.0) -> None:
+        """Counts the images of a session in, as the branches embed them now."""
         for i, branch in enumerate(self.branches.eval()):
             f = embed_all(branch.embed, session.train, self.test_view(session), run)
-            branch.prototypes.add(session.train.labels, f, 0.0 if i else self.config.new_bonus)
+            branch.prototypes.add(session.train.labels, f, 0.0 if i else bonus)
+
+
+class Frozen(Prototypical):
+    """A prototypical method that is nothing but a sum of Branches, and can therefore be exported and served."""
+
+    def relate(self, features: list[Tensor]) -> Tensor:
+        return fused_scores(self.branches, features)
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """Ft-CNN: the net is simply trained on the images of each new session, and collapses. The floor of every table.
 
 Reported in Tao et al., Few-Shot Class-Incremental Learning (CVPR 2020). The classifier is linear, without bias, on
-features of unit length. A session appends a block of rows close to zero and trains the last residual block and all rows
-by cross-entropy on its few images, without anything that would protect what was learned before.
+features of unit length. A session appends a block of rows close to zero and trains the last residual block and all
+rows by cross-entropy on its few images, without anything that would protect what was learned before.
 
 paper                       here
 theta, phi                  self.encoder, self.head

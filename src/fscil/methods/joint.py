@@ -1,10 +1,10 @@
 """Joint-CNN: trained again on everything seen so far. Called an upper bound, which 500 images against 5 prevent.
 
-The oracle row of Tao et al. (CVPR 2020) and of KT-RCNet (arXiv 2306.10942). It keeps all training images; each session
-goes on from the net of the last one (or starts from nothing) and trains a cosine classifier on the union. Plain
-cross-entropy learns old classes and hardly any new ones, so that the accuracy of session t is about that of the base
-session * base classes / classes; `balanced` corrects this by the balanced softmax (Ren et al., NeurIPS 2020), one of
-the corrections that Joint_FSCIL (Kim et al., ICCV workshops 2025) proposes for this setting.
+The oracle row of Tao et al. (CVPR 2020) and of KT-RCNet (arXiv 2306.10942). It keeps all training images; each
+session goes on from the net of the last one (or starts from nothing) and trains a cosine classifier on the union.
+Plain cross-entropy learns old classes and hardly any new ones, so that the accuracy of session t is about that of the
+base session * base classes / classes; `balanced` corrects this by the balanced softmax (Ren et al., NeurIPS 2020),
+one of the corrections that Joint_FSCIL (Kim et al., ICCV workshops 2025) proposes for this setting.
 
 paper                       here
 D^(0) u ... u D^(t)         session.past joined with session.train

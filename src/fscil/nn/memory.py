@@ -13,7 +13,7 @@ def stored(images: Images, view: View) -> TensorImages:
     """The images as a memory keeps them: uint8, cut to the square from which the test view takes its centre."""
     side = round(view.pixels * view.margin)
     plain = View(side, (0.0,) * 3, (1 / 255,) * 3, margin=1.0)  # values 0..255
-    chunks = list(torch.arange(len(images)).split(500))
+    chunks = torch.arange(len(images)).split(500) if len(images) else ()
     pixels = [x.round().clamp(0, 255).byte() for x in images.batches(chunks, plain)]
     return TensorImages(torch.cat([torch.zeros(0, 3, side, side, dtype=torch.uint8), *pixels]), images.labels)
 

@@ -1,0 +1,134 @@
+"""NCM, by its own name LUCIR: Learning a Unified Classifier Incrementally via Rebalancing (Hou et al.; CVPR 2019).
+
+Cosine classification makes old and new classes equal in magnitude. A session trains on new images and exemplars with
+cross-entropy, with a penalty on every turn of a feature against the net of before, and with a margin that keeps old
+classes apart from the new ones most like them. Rows of old classes stand still, those of new ones start at their
+class means. Tables of this field call it NCM; it is tested by the largest cosine, not by the nearest class mean.
+
+paper                       here
+eta                         self.head.scale                 learned, one for all rows
+theta_i                     rows of self.head
+L_dis^G, lambda             less_forget, less_forget_weight
+L_mr, K, m                  margin_ranking, config.hardest, config.margin
+R_s                         config.exemplars                herded
+
+As in the authors' code: imprinted rows, frozen old rows, no ReLU behind the last block (`base_session` "lucir"). With
+`base_session` "shared" the base session is that of the other cosine methods and eta is learned from session 1 on. The
+recipe topic_reduction is the row "NCM" that TOPIC and those after it print: see _topic_reduction.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import nn
+
+from fscil.data.sessions import Benchmark, Session
+from fscil.errors import FscilError
+from fscil.methods import _method, _topic_reduction
+from fscil.methods._headed import Rehearsing, Tuning
+from fscil.methods._method import Needs, cross_entropy, fit_base, fit_cosine_classifier
+from fscil.methods._topic_reduction import Reduction
+from fscil.nn.distillation import less_forget, margin_ranking
+from fscil.nn.encoders import Encoder
+from fscil.nn.heads import GrowingCosine, GrowingLinear, imprinted_rows, random_rows
+from fscil.nn.relations import cosine
+from fscil.training import Run
+
+RECTIFIERS = (nn.ReLU, nn.LeakyReLU)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(_method.Common):
+    """Defaults are the authors' settings for CIFAR-100."""
+
+    scale: float = 1.0  # eta at the start of training
+    base_session: Literal["lucir", "shared"] = "lucir"  # lucir: learned eta, signed features; shared: as other methods
+    exemplars: int = 20  # exemplars per class
+    less_forget: float = 5.0  # lambda_base; lambda = lambda_base * sqrt(old classes / new classes)
+    margin: float = 0.5  # m of the margin ranking
+    hardest: int = 2  # K, new classes that an exemplar of an old class is ranked against
+    rank: float = 1.0  # weight of the margin ranking
+    imprint: bool = True  # whether new rows start at the class means of their features
+    new: Tuning = field(
+        default_factory=lambda: Tuning(
+            epochs=160, batch=128, lr=0.1, weight_decay=5e-4, milestones=(80, 120), old_rows="frozen"
+        )
+    )  # each later session
+    reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
+
+
+class Method(Rehearsing):
+    """Cosine classifier, less-forget constraint, inter-class separation."""
+
+    needs = Needs(exemplars="20 images per class")
+    config: Config
+
+    def __init__(self, config: Config, encoder: Encoder):
+        reduced = config.reduction.on
+        head = GrowingLinear(encoder.dim, unit=True) if reduced else GrowingCosine(encoder.dim, config.scale, True)
+        super().__init__(config, encoder, head)
+        self.needs = config.reduction.needs if reduced else Needs(exemplars=f"{config.exemplars} images per class")
+        self.signed = config.base_session == "lucir" and not reduced and remove_last_activation(encoder)
+
+    def check(self, benchmark: Benchmark) -> None:
+        super().check(benchmark)
+        if self.config.base_session == "lucir" and not self.config.reduction.on and not self.signed:
+            name = self.config.encoder
+            raise FscilError(f"encoder {name} has no ReLU to remove from its top; set --base-session shared")
+
+    def learn_base(self, session: Session, run: Run) -> None:
+        c, dim = self.config, self.encoder.dim
+        if c.reduction.on:
+            _topic_reduction.learn_base(self, session, run)
+            return
+        if c.base_session == "shared":
+            self.head.grow(session.classes, fit_cosine_classifier(self, self.encoder, session, run))
+        else:
+            self.head.grow(session.classes, random_rows(len(session.classes), dim, dim**-0.5, run.rng("head")))
+            fit_base(self, self.net, session, run, {"head": "cosine, learned scale, no last activation"})
+        self.herd(session, c.exemplars, run)
+
+    def learn_new(self, session: Session, run: Run) -> None:
+        c = self.config
+        if c.reduction.on:
+            _topic_reduction.learn_new(self, session, run)
+            return
+        before, images, old = self.snapshot(), self.rehearsal(session), len(self.classes)
+        weight = less_forget_weight(c.less_forget, old, len(session.classes))
+        self.grow_imprinted(session, run)
+        self.head.scale.requires_grad_(True)
+        for epoch, x, rows in self.tuned("new", images, session, c.new, run):
+            with torch.no_grad():
+                f_before = before.encoder(x)
+            f = self.encoder(x)
+            loss = cross_entropy(self.logits(f, c.new), rows, c.new) + weight * less_forget(f, f_before)
+            ranking = margin_ranking(cosine(f, self.head.weight), rows, old, c.margin, c.hardest)
+            epoch.step(loss + c.rank * ranking)
+        self.herd(session, c.exemplars, run)
+
+    def grow_imprinted(self, session: Session, run: Run) -> None:
+        """Rows for the new classes, at the means of their features or at random."""
+        if self.config.imprint:
+            f = self.features(session.train, session, run)
+            rows = imprinted_rows(session.train.labels, f, session.classes, self.head.weight)
+        else:
+            rows = random_rows(len(session.classes), self.encoder.dim, self.encoder.dim**-0.5, run.rng("new rows"))
+        self.head.grow(session.classes, rows)
+
+
+def less_forget_weight(base: float, old: int, new: int) -> float:
+    """lambda: the more old classes there are for each new one, the more is to be kept."""
+    return base * math.sqrt(old / new)
+
+
+def remove_last_activation(encoder: Encoder) -> bool:
+    """Lets features be negative; False where no rectifier makes them positive."""
+    modules = encoder.named_modules(remove_duplicate=False)
+    named = [name for name, module in modules if isinstance(module, RECTIFIERS)]
+    if not named:
+        return False
+    owner, _, child = named[-1].rpartition(".")
+    setattr(encoder.get_submodule(owner), child, nn.Identity())
+    return True

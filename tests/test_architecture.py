@@ -1,0 +1,59 @@
+"""The arrows between folders point one way."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "fscil"
+
+# Folder or module -> what it must not import.
+FORBIDDEN = {
+    "data": ("methods", "nn", "training", "protocol", "experiment", "report", "cli"),
+    "nn": ("methods", "training", "protocol", "experiment", "report", "cli"),
+    "methods": ("protocol", "experiment", "report", "cli"),
+    "report": ("methods", "nn", "training", "protocol", "experiment", "cli"),
+    "metrics.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli"),
+    "runfolder.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli"),
+    "training.py": ("methods", "protocol", "experiment", "report", "cli"),
+    "protocol.py": ("experiment", "report", "cli"),
+}
+
+
+def imports(file: Path) -> set[str]:
+    """First names below fscil that a file imports: fscil.nn.heads -> nn."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fscil":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("fscil.")}
+    return found
+
+
+def files(place: str) -> list[Path]:
+    path = PACKAGE / place
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+@pytest.mark.parametrize("place", FORBIDDEN)
+def test_arrows_point_one_way(place: str) -> None:
+    against = {str(file.relative_to(PACKAGE)): imports(file) & set(FORBIDDEN[place]) for file in files(place)}
+    assert not {file: names for file, names in against.items() if names}
+
+
+def test_nothing_imports_a_particular_method() -> None:
+    names = {file.stem for file in files("methods") if not file.stem.startswith("_")}
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "fscil.methods":
+                assert not names & {alias.name for alias in node.names}, file
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fscil.methods."):
+                assert node.module.split(".")[2] not in names, file
+
+
+def test_the_check_sees_imports(tmp_path: Path) -> None:
+    file = tmp_path / "one.py"
+    file.write_text("from fscil.nn.heads import CosineHead\nimport fscil.report\nfrom fscil import methods\n")
+    assert imports(file) == {"nn", "report", "methods"}

@@ -1,0 +1,155 @@
+"""docs/paper.md is true: every name, setting and command in it exists, and the recipes settle disagreements as it says."""
+
+import re
+import shlex
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from fscil import methods
+from fscil.cli import application
+from fscil.data import Protocol
+from fscil.fields import flatten
+from fscil.methods.kt_rcnet import Config
+from fscil.settings import resolve
+
+PAGE = (Path(__file__).parent.parent / "docs" / "paper.md").read_text(encoding="utf-8")
+QUOTED = re.findall(r"`([^`\n]+)`", PAGE)
+NAMES = sorted({quoted for quoted in QUOTED if re.fullmatch(r"fscil[\w.]*:[\w.]+", quoted)})
+MISSING = re.findall(r"not yet \(`([^`]+)`\)", PAGE)
+COMMANDS = sorted({quoted for quoted in QUOTED if quoted.startswith("fscil ") and quoted not in MISSING})
+OPTIONS = sorted({option for quoted in QUOTED for option in re.findall(r"--([\w.-]+)", quoted)})
+
+
+def section(title: str) -> list[list[str]]:
+    """The rows of the table below a heading, without its header."""
+    text = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return rows[2:]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_exist(name: str) -> None:
+    module, _, attribute = name.partition(":")
+    reduce(getattr, attribute.split("."), import_module(module))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_understood(command: str) -> None:
+    """Parsed as the command line parses them, with every value checked, but not executed."""
+    tokens = shlex.split(command)[1:]
+    function, bound, _ = application(tokens).parse_args(tokens, exit_on_error=False, print_error=False)
+    assert callable(function)
+    given = bound.kwargs
+    if tokens[:1] == ["run"]:
+        assert bound.args[1] in ("mini_imagenet", "cifar100", "cub200")
+        chosen = {option for option in OPTIONS if f"--{option}" in tokens}
+        assert len(given) >= len(chosen)
+
+
+def test_settings_exist() -> None:
+    settings = {name.replace("_", "-") for name in flatten(Config())} | {
+        name.replace("_", "-") for name in vars(Protocol())
+    }
+    of_the_command = {"recipe", "seeds", "out"}
+    assert not {option.replace("_", "-") for option in OPTIONS} - settings - of_the_command
+
+
+def test_every_setting_of_the_method_is_explained() -> None:
+    """Settings that are KT-RCNet's own (those that all methods share are in docs/recipes.md)."""
+    own = Config.__annotations__.keys() - {"transfer"}
+    assert not own - set(OPTIONS)
+
+
+def test_what_is_called_missing_is_missing() -> None:
+    assert MISSING
+    for name in MISSING:
+        if name.startswith("fscil "):
+            assert name.split()[1] not in application([])
+        else:
+            assert name not in methods.names()
+
+
+def test_every_equation_line_table_and_figure_is_listed() -> None:
+    assert [row[0] for row in section("Equations")][:12] == [str(number) for number in range(1, 13)]
+    assert [row[0].split()[0] for row in section("Algorithm 1, line by line")] == [str(n) for n in range(1, 13)]
+    assert {row[0].split()[0] for row in section("Tables")} >= set("12345")
+    assert [row[0].split()[0] for row in section("Figures")] == ["1", "2", "3", "3", "4", "5"]
+    rows = [row[0] for row in section("Tables")]
+    assert sum(row.startswith("4 row") for row in rows) == 5
+    assert sum(row.startswith("5 row") for row in rows) == 6
+
+
+# data set, setting, value in the recipe paper, value in the recipe official
+DISAGREEMENTS = [
+    ("cifar100", "W1", "means", "learned"),
+    ("cub200", "W1", "means", "learned"),
+    ("mini_imagenet", "W1", "means", "learned"),
+    ("cifar100", "local_smoothing", 0.0, 0.1),
+    ("cifar100", "scale", 16.0, 12.0),
+    ("cub200", "scale", 16.0, 16.0),
+    ("mini_imagenet", "scale", 12.0, 12.0),
+    ("cifar100", "transfer.gamma", 0.1, 0.5),
+    ("cub200", "transfer.gamma", 0.1, 0.5),
+    ("cub200", "transfer.lr", 0.03, 2e-4),
+    ("cub200", "transfer.weight_decay", 1e-4, 5e-4),
+    ("cub200", "transfer.epochs", 80, 50),
+    ("cifar100", "transfer.epochs", 80, 80),
+    ("cifar100", "base.batch", 64, 128),
+    ("mini_imagenet", "base.batch", 64, 128),
+    ("cub200", "base.batch", 128, 128),
+    ("cub200", "base.epochs", 50, 50),
+    ("cub200", "base.lr", 0.03, 0.1),
+    ("cub200", "base.weight_decay", 1e-4, 5e-4),
+    ("cifar100", "base.epochs", 150, 150),
+    ("cifar100", "base.step_epochs", 40, 40),
+    ("cifar100", "augment.brightness", 63 / 255, 63 / 255),
+    ("cifar100", "pixels", 224, 224),
+    ("cub200", "weights", "pretrained", "pretrained"),
+    ("cifar100", "weights", None, None),
+    ("cub200", "global_weight", 1.5, 1.5),
+    ("cub200", "local_weight", 2.0, 2.0),
+    ("cifar100", "local_weight", 1.0, 1.0),
+    ("cifar100", "base_relation", 1.0, 1.0),
+    ("cifar100", "batch_norm", "train", "train"),
+    ("cifar100", "feature_scale", 1.0, 1.0),
+    ("cifar100", "unit_features", False, False),
+    ("cifar100", "complement_weight", 1.0, 1.0),
+    *(("cifar100", name, value, value) for name, value in (("way", 25), ("shot", 10), ("query", 15))),
+    *(("mini_imagenet", name, value, value) for name, value in (("way", 15), ("shot", 20), ("query", 15))),
+    *(("cub200", name, value, value) for name, value in (("way", 5), ("shot", 20), ("query", 5))),
+]
+
+
+@pytest.mark.parametrize(("dataset", "setting", "paper", "official"), DISAGREEMENTS)
+def test_recipes_settle_the_disagreements_as_told(dataset: str, setting: str, paper: object, official: object) -> None:
+    found = [flatten(resolve(Config, "kt_rcnet", dataset, recipe))[setting].value for recipe in ("paper", "official")]
+    assert found == [paper, official]
+
+
+def test_paper_and_official_add_nothing_of_their_own() -> None:
+    """One test view, no whitening, no bonus, no images held out, SGD with steps: as published."""
+    published = {
+        "encoder": "resnet18",
+        "views": "one",
+        "shrinkage": 1.0,
+        "new_bonus": 0.0,
+        "held_out": 0,
+        "base.optimizer": "sgd",
+        "base.schedule": "step",
+        "base.label_smoothing": 0.0,
+        "transfer.optimizer": "sgd",
+        "transfer.schedule": "step",
+        "transfer.step_epochs": 20,
+        "tasks": 200,
+        "synthesis": "rotate",
+        "complement": "resa",
+        "augment.crop": "resized",
+        "augment.flip": True,
+    }
+    for dataset in ("cifar100", "mini_imagenet", "cub200"):
+        for recipe in ("paper", "official"):
+            leaves = flatten(resolve(Config, "kt_rcnet", dataset, recipe))
+            assert {name: leaves[name].value for name in published} == published
