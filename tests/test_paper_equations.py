@@ -392,7 +392,7 @@ class SimpleEncoder(nn.Module):
 
 
 def plain_sum(branches: list[Branch], features: list[Tensor]) -> np.ndarray:
-    """Eq. 12 with weights, in double precision."""
+    """Eq. 12 with weights and biases, in double precision."""
     B, C = (branch.prototypes.means().double().numpy() for branch in branches)
     b, c = (f.double().numpy() for f in features)
     w1, w2 = (float(branch.weight) for branch in branches)
@@ -400,7 +400,8 @@ def plain_sum(branches: list[Branch], features: list[Tensor]) -> np.ndarray:
     def score(x: np.ndarray, y: np.ndarray) -> list[float]:
         return [w1 * phi_1(x, u) + w2 * phi_2(y, v) for u, v in zip(B, C, strict=True)]
 
-    return np.array([score(x, y) for x, y in zip(b, c, strict=True)])
+    biases = sum(branch.prototypes.biases().double().numpy() for branch in branches)
+    return np.array([score(x, y) for x, y in zip(b, c, strict=True)]) + biases
 
 
 @settings(max_examples=30, deadline=None)
@@ -421,7 +422,7 @@ def test_fused_product_is_the_plain_sum(seed: int, classes: int, scale: float, w
         plain = sum(branch.relate(f) for branch, f in zip(branches, features, strict=True))
         np.testing.assert_allclose(plain.numpy(), expected, atol=tolerance, rtol=2e-6)
         for branch, f in zip(branches, features, strict=True):
-            branch.prototypes.add(torch.tensor([1000]), f[:1])
+            branch.prototypes.add(torch.tensor([1000]), f[:1], bias=0.3)
 
 
 def test_feature_scale_enters_scores_and_prototypes_alike(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import inspect
 import textwrap
 import tokenize
@@ -35,6 +36,7 @@ def comments(config_class: type) -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _own_comments(owner: type) -> dict[str, str]:
     try:
         source = textwrap.dedent(inspect.getsource(owner))

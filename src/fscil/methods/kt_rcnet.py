@@ -47,6 +47,7 @@ class Config(_method.Common):
     way: int = 25  # pseudo-new classes of an episode
     shot: int = 10  # support images per class
     query: int = 15  # query images per class
+    task_pixels: int = 0  # size of the images in complementary learning; 0: that of the encoder
     synthesis: Synthesis = "rotate"  # how the twins are made: none, rotate, mixup, cutmix
     mix: Mix = "inter"  # partners of mixup and cutmix: another class, or images of the same class
     global_weight: float = 1.0  # lambda_1
@@ -58,6 +59,11 @@ class Config(_method.Common):
     feature_scale: float = 1.0  # factor of f2's features; 0: the one with the least cross-entropy on held-out base images
     unit_features: bool = False  # f2's features are brought to unit length before they are scaled, in RESA and at inference
     complement_weight: float = 1.0  # weight of the complementary relation at inference
+
+    @property
+    def uses_W1(self) -> bool:
+        """Whether the base relation takes part in complementary learning."""
+        return self.complement == "resa" and self.global_weight > 0 and self.base_relation > 0
 
     def __post_init__(self) -> None:
         if self.complement == "resa" and not (self.global_weight or self.local_weight):
@@ -95,10 +101,11 @@ class Method(_method.Frozen):
         c, (B, C) = self.config, self.branches
         learned = fit_cosine_classifier(self, self.f1, base, run)  # Eq. 1 and 2
         self.f2.load_state_dict(self.f1.state_dict())
-        self.weight_computing(B, base, run)  # Eq. 3
+        if c.uses_W1:
+            self.weight_computing(B, base, run)  # Eq. 3
         self.weight_computing(C, base, run)  # Eq. 4
         self.set_feature_scale(c.feature_scale or self.fitted_scale(base, run))
-        if c.W1 == "learned":
+        if c.uses_W1 and c.W1 == "learned":
             self.take_learned(base, learned)
         if c.complement == "resa":
             self.complementary_learning(base, run)
@@ -129,7 +136,7 @@ class Method(_method.Frozen):
             if epoch.fresh and epoch.number:
                 self.weight_computing(self.branches[1], base, run)
             self.f2.train(c.batch_norm == "train")
-            for task in episodes(base.train, self.train_view(base), sampling, c.tasks, epoch):
+            for task in episodes(base.train, self.train_view(base, c.task_pixels), sampling, c.tasks, epoch):
                 epoch.step(self.loss(task.share(run.rank, run.world)))
 
     def loss(self, task: Task) -> Tensor:
@@ -169,7 +176,7 @@ class Method(_method.Frozen):
         """The C-model without RESA (row 2 and 3 of the ablation): batches, and a W2 that is learned and then replaced by means."""
         c, row = self.config, label_rows(self.W2.classes)
         net = nn.ModuleList([self.f2.requires_grad_(True), EuclidHead(self.W2.means(), c.scale)])
-        steps, view = math.ceil(len(base.train) / c.base.batch), self.train_view(base)
+        steps, view = math.ceil(len(base.train) / c.base.batch), self.train_view(base, c.task_pixels)
         for epoch in run.epochs("conventional", net, net, c.transfer, steps):
             self.f2.train(c.batch_norm == "train")
             for x, y in epoch.batches(base.train, view, c.base.batch):
@@ -194,17 +201,17 @@ class Method(_method.Frozen):
     def plan(self, base: Session) -> list[Plan]:
         c, n, p = self.config, len(base.train), self.config.pixels
         held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0
-        stages = [*base_plan(c.base, p, n), Plan("W1 and W2", p, 1, min(n, 500), 0, 2 * n + held_out)]
-        epochs = c.transfer.epochs
+        stages = [*base_plan(c.base, p, n), Plan("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
+        epochs, small = c.transfer.epochs, c.task_pixels or p
         if c.complement == "resa":
-            images = c.way * (c.shot + c.query)
+            images, tasks = c.way * (c.shot + c.query), epochs * c.tasks
             both = images if c.synthesis == "none" else 2 * images
-            f1 = images if c.global_weight and c.base_relation else 0
-            W2 = max(epochs - 1, 0) * n
-            stages.append(Plan("RESA", p, epochs * c.tasks, both, epochs * c.tasks * both, epochs * c.tasks * f1 + W2))
+            f1 = images if c.uses_W1 else 0
+            stages.append(Plan("RESA", small, tasks, both, tasks * both, tasks * f1))
+            stages.append(Plan("W2 of each epoch", p, 1, min(n, 500), 0, max(epochs - 1, 0) * n))
         elif c.complement == "conventional":
             steps = math.ceil(n / c.base.batch)
-            stages.append(Plan("conventional", p, epochs * steps, math.ceil(n / steps), epochs * n, 0))
+            stages.append(Plan("conventional", small, epochs * steps, math.ceil(n / steps), epochs * n, 0))
         return [*stages, self.teaching_plan(n)]
 
 

@@ -1,7 +1,8 @@
 """Encoders by name. Contract: `stages` (a Sequential), `pool`, `dim`, `pixels`; images (n, 3, p, p) -> features (n, dim) in float32."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -23,13 +24,28 @@ class Encoder(nn.Module):
         self.pool = pool or nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.dim, self.pixels = dim, pixels
         self.precision = torch.float32
-        self._macs: dict[int, int] = {}
+        self._macs: dict[tuple[int, int], int] = {}
 
     def forward(self, images: Tensor) -> Tensor:
         compute.record(self, images, self.macs(images.shape[-1]))
+        with self._arithmetic() as device:
+            return self.pool(self.stages(images.to(device))).float().to(images.device)
+
+    def mixed(self, images: Tensor, stage: int, mix: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Features (n, dim) of images, and of what `mix` makes of their activations behind the first `stage` stages."""
+        whole = self.macs(images.shape[-1])
+        compute.record(self, images, 2 * whole - self.macs(images.shape[-1], stage))
+        with self._arithmetic() as device:
+            activations = self.stages[:stage](images.to(device))
+            plain, mixture = (self.pool(self.stages[stage:](h)) for h in (activations, mix(activations)))
+            return plain.float().to(images.device), mixture.float().to(images.device)
+
+    @contextmanager
+    def _arithmetic(self) -> Iterator[torch.device]:
+        """Where and how exactly the weights compute."""
         device = next(self.parameters()).device
         with torch.autocast(device.type, self.precision, enabled=self.precision != torch.float32):
-            return self.pool(self.stages(images.to(device))).float().to(images.device)
+            yield device
 
     def prepare(self, images: Tensor) -> None:
         """Sets what is taken from the data before training starts: the whitening of the first stage, where there is one."""
@@ -37,11 +53,12 @@ class Encoder(nn.Module):
             if isinstance(module, WhiteningStem):
                 module.fit(images)
 
-    def macs(self, pixels: int) -> int:
-        """Multiply-adds of one forward pass of one image."""
-        if pixels not in self._macs:
-            self._macs[pixels] = compute.macs_per_image(nn.Sequential(self.stages, self.pool), pixels)
-        return self._macs[pixels]
+    def macs(self, pixels: int, stages: int = 0) -> int:
+        """Multiply-adds of one forward pass of one image, through the first `stages` only or (0) through everything."""
+        if (pixels, stages) not in self._macs:
+            part = self.stages[:stages] if stages else nn.Sequential(self.stages, self.pool)
+            self._macs[pixels, stages] = compute.macs_per_image(part, pixels)
+        return self._macs[pixels, stages]
 
     @property
     def last_block(self) -> nn.Module:
