@@ -3,14 +3,18 @@
 import os
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; more threads each would only wait for each other
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # tests run side by side; more threads each would only wait for each other
 
 import pytest
 import torch
+from torch import nn
 
 from fscil.data import Protocol
 from fscil.data.images import Ingredients, TensorImages
 from fscil.data.sessions import Benchmark
+from fscil.nn.encoders import Encoder
 from fscil.runfolder import RunFolder
 from fscil.training import Run
 
@@ -35,6 +39,15 @@ def tiny_ingredients() -> Ingredients:
     return Ingredients(train, test, names, 16, (0.5,) * 3, (0.3,) * 3, True, 6, 2)
 
 
+def tiny_encoder() -> Encoder:
+    """Two smooth stages with batch norm (16-d) for 16 x 16 pixels, always the same at the start."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first, second = nn.Conv2d(3, 8, 4, 4, bias=False), nn.Conv2d(8, 16, 3, 1, 1, bias=False)
+        stages = [nn.Sequential(conv, nn.BatchNorm2d(conv.out_channels), nn.GELU()) for conv in (first, second)]
+    return Encoder(nn.Sequential(*stages), 16, 16)
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Benchmark:
     """Six base classes of 30 images, then three sessions of two classes with five shots."""
@@ -50,5 +63,13 @@ def run(tmp_path: Path, tiny: Benchmark) -> Run:
 
 
 # Settings with which every method learns the tiny benchmark in a second or two.
-TINY = {"encoder": "resnet20", "pixels": 16, "base.epochs": 3, "base.batch": 30, "augment.crop": "pad", "augment.padding": 1, "augment.margin": 1.0}
+TINY = {
+    "encoder": "resnet20",
+    "pixels": 16,
+    "base.epochs": 3,
+    "base.batch": 30,
+    "augment.crop": "pad",
+    "augment.padding": 1,
+    "augment.margin": 1.0,
+}
 TINY_RESA = {"transfer.epochs": 2, "tasks": 4, "way": 4, "shot": 5, "query": 6, "held_out": 5}

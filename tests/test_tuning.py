@@ -1,8 +1,8 @@
 """Pseudo-sessions for tuning: base classes only, and never a test image."""
 
 import pytest
-from conftest import tiny_ingredients
 
+from conftest import tiny_ingredients
 from fscil.data import Protocol
 from fscil.data.sessions import Benchmark
 from fscil.data.tuning import pseudo_sessions

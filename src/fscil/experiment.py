@@ -20,6 +20,7 @@ from fscil import methods, planning, protocol
 from fscil.data import PUBLISHED, Protocol, benchmark
 from fscil.data.sessions import Benchmark, Session
 from fscil.devices import launch
+from fscil.errors import FscilError
 from fscil.methods._method import Method
 from fscil.nn import encoders
 from fscil.runfolder import FORMAT, RunFolder
@@ -59,6 +60,7 @@ def execute(experiment: Experiment, tell: Callable[[Session], None] | None = Non
     folder = RunFolder(e.folder, writable=devices.rank == 0)
     precision = devices.agree(precision_of(e, folder, devices.device))
     method = build(e, precision["used"], devices.device)
+    check_views(e.config.views, sessions)
     method.check(sessions)
     if folder.writable:
         planning.check_memory(method, base_session(method, sessions), e.devices)
@@ -96,6 +98,14 @@ def build(experiment: Experiment, precision: str, device: torch.device) -> Metho
         encoder = encoders.build(c.encoder, c.pixels, c.weights).to(device, memory_format=torch.channels_last)
         encoder.precision = getattr(torch, precision)
         return methods.load(experiment.method).Method(c, encoder)
+
+
+def check_views(views: str, sessions: Benchmark) -> None:
+    """Refuses mirrored test views where a mirrored image may belong to another class."""
+    if views != "one" and not sessions.flips:
+        raise FscilError(
+            f"images of {sessions.name} change their class when mirrored: take --views one instead of {views}"
+        )
 
 
 def base_session(method: Method, sessions: Benchmark) -> Session:

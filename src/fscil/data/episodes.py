@@ -35,7 +35,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Task:
-    """One pseudo-incremental task: images (way, shot + query, 3, p, p), their twins of synthesised classes, the labels (way,)."""
+    """One pseudo-incremental task: images (way, shot + query, 3, p, p), twins of synthesised classes, labels (way,)."""
 
     images: Tensor
     twins: Tensor | None
@@ -69,7 +69,10 @@ class Task:
     def share(self, rank: int, world: int) -> "Task":
         """The part of one of several devices: the whole support, every world-th query."""
         if (self.images.shape[1] - self.shot) % world:
-            raise FscilError(f"{self.images.shape[1] - self.shot} queries per class cannot be shared by {world} devices; change --query or --devices")
+            raise FscilError(
+                f"{self.images.shape[1] - self.shot} queries per class cannot be shared by {world} devices; "
+                "change --query or --devices"
+            )
         kept = [*range(self.shot), *range(self.shot + rank, self.images.shape[1], world)]
         return Task(self.images[:, kept], None if self.twins is None else self.twins[:, kept], self.classes, self.shot)
 
@@ -89,12 +92,14 @@ def class_pool(images: Images, sampling: Sampling) -> dict[int, Tensor]:
     """Label -> positions of its images; every class must be able to fill an episode."""
     pool = {int(label): (images.labels == label).nonzero()[:, 0] for label in images.labels.unique()}
     if len(pool) < sampling.way:
-        raise FscilError(f"an episode of {sampling.way} classes cannot be drawn from {len(pool)} base classes; lower --way")
+        raise FscilError(
+            f"an episode of {sampling.way} classes cannot be drawn from {len(pool)} base classes; lower --way"
+        )
     smallest = min(pool, key=lambda label: len(pool[label]))
     if len(pool[smallest]) < sampling.shot + sampling.query:
         raise FscilError(
-            f"class {smallest} has {len(pool[smallest])} training images, an episode takes {sampling.shot} + {sampling.query} of each class; "
-            "lower --shot or --query"
+            f"class {smallest} has {len(pool[smallest])} training images, but an episode takes "
+            f"{sampling.shot} + {sampling.query} of each class; lower --shot or --query"
         )
     return pool
 

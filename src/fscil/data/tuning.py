@@ -1,7 +1,8 @@
 """Pseudo-sessions: a benchmark cut from the base classes alone, for choosing settings without looking at a test image.
 
-Two thirds of the base classes stay base, the others arrive as pseudo-new classes; every class is tested on training images that are kept
-aside. An encoder trained on these sessions has never seen a pseudo-new class, so it tells how settings treat classes that are really new.
+Two thirds of the base classes stay base, the others arrive as pseudo-new classes; every class is tested on training
+images that are kept aside. An encoder trained on these sessions has never seen a pseudo-new class, so it tells how
+settings treat classes that are really new.
 """
 
 from dataclasses import replace
@@ -18,7 +19,9 @@ TEST_SHARE = 0.2
 def pseudo_sessions(real: Ingredients, protocol: Protocol) -> Ingredients:
     """The ingredients of the benchmark that `Protocol.tune` asks for; the test images of `real` are not in it."""
     if protocol.order_seed is not None:
-        raise FscilError("--tune cuts its sessions from the first classes of the data set's own order; leave --order-seed away")
+        raise FscilError(
+            "--tune cuts its sessions from the first classes of the data set's own order; leave --order-seed away"
+        )
     base = protocol.base_classes or real.base_classes
     train, test = [], []
     for label in range(base):

@@ -33,16 +33,18 @@ class Common:
     weights: str | None = None  # local file with pretrained weights, or "pretrained" for a timm model from the hub
     pixels: int = 224  # size of the images the encoder sees
     scale: float = 16.0  # s, the factor of the relations inside the softmax
-    base: Training = field(default_factory=lambda: Training(epochs=150, batch=64, lr=0.1, weight_decay=5e-4, step_epochs=40))  # base session
+    base: Training = field(
+        default_factory=lambda: Training(epochs=150, batch=64, lr=0.1, weight_decay=5e-4, step_epochs=40)
+    )  # base session
     augment: Augment = field(default_factory=lambda: Augment(brightness=63 / 255))  # variation of training images
     views: Views = "one"  # test views whose features are averaged: one, flip or flip+shift
-    shrinkage: float = 1.0  # read-out: features are whitened by their within-class covariance, shrunk this much to the identity (1: not at all)
+    shrinkage: float = 1.0  # read-out: share of the identity in the covariance that whitens features; 1: no whitening
     new_bonus: float = 0.0  # read-out: added to the first relation to every class learned after the base session
     held_out: int = 0  # images per base class kept from training, for settings that are fitted
 
     @property
     def unit(self) -> bool:
-        """Cosine features are brought to unit length before they are averaged over views or whitened; the paper does neither."""
+        """Whether cosine features are brought to unit length, before they are averaged over views or whitened."""
         return self.views != "one" or self.shrinkage < 1
 
 
@@ -200,7 +202,7 @@ class Net(nn.Module):
 
 
 def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, run: Run) -> Tensor:
-    """Base session of most methods: cross-entropy on s * cos(f(x), W) (Eq. 1 and 2); gives the learned W (classes, dim).
+    """Base session of most methods: cross-entropy on s * cos(f(x), W), Eq. 1 and 2; gives the learned W (classes, dim).
 
     Methods that share encoder, data and these settings share the result.
     """

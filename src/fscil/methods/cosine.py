@@ -1,8 +1,8 @@
 """Decoupled cosine: base training with a cosine classifier, then class means. The baseline every method has to beat.
 
-Described as "decoupled" training in Zhang et al., Few-Shot Incremental Learning with Continually Evolved Classifiers (CVPR 2021).
-The encoder is frozen after the base session; every class, old or new, is the mean of its features; an image belongs to the nearest mean
-by cosine. It is KT-RCNet's base model alone.
+Described as "decoupled" training in Zhang et al., Few-Shot Incremental Learning with Continually Evolved Classifiers
+(CVPR 2021). The encoder is frozen after the base session; every class, old or new, is the mean of its features; an
+image belongs to the nearest mean by cosine. It is KT-RCNet's base model alone.
 """
 
 from dataclasses import dataclass

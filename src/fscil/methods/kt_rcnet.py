@@ -1,9 +1,9 @@
 """KT-RCNet: Knowledge Transfer-driven Relation Complementation Network (Wang, Wang, Zhao, Qian; arXiv 2306.10942).
 
-A base model with a cosine classifier is trained as usual. A complementary model with a squared-Euclidean classifier is trained by RESA,
-Random Episode Sampling and Augmentation: pseudo-incremental tasks drawn from the base session, global ones (against the prototypes of
-all base classes) and local ones (among themselves and their rotated twins). Both encoders are then frozen, new classes are taught by
-their class means, and the two relations are added.
+A base model with a cosine classifier is trained as usual. A complementary model with a squared-Euclidean classifier is
+trained by RESA, Random Episode Sampling and Augmentation: pseudo-incremental tasks drawn from the base session, global
+ones (against the prototypes of all base classes) and local ones (among themselves and their rotated twins). Both
+encoders are then frozen, new classes are taught by their class means, and the two relations are added.
 
 paper                     here
 f_1, f_2                  self.f1, self.f2            encoders of the base and the complementary model
@@ -14,7 +14,6 @@ s, d                      config.scale, self.f2.dim
 lambda_1, lambda_2        config.global_weight, config.local_weight
 """
 
-import math
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Literal
@@ -28,10 +27,10 @@ from fscil.data.sessions import Session
 from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import _method
-from fscil.methods._method import Plan, base_plan, embed_all, fit_cosine_classifier, freeze, label_rows
+from fscil.methods._kt_rcnet import conventional_learning, fitted_scale, planned
+from fscil.methods._method import Plan, embed_all, fit_cosine_classifier, freeze
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import EuclidHead
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import class_means, cosine, euclid
 from fscil.training import Run
@@ -42,7 +41,7 @@ class Config(_method.Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
-    complement: Literal["resa", "conventional", "tied"] = "resa"  # how f2 is trained: RESA, batches and a learned W2, not at all (f2 = f1)
+    complement: Literal["resa", "conventional", "tied"] = "resa"  # f2 by RESA, by batches with a learned W2, or f2 = f1
     tasks: int = 200  # episodes per epoch
     way: int = 25  # pseudo-new classes of an episode
     shot: int = 10  # support images per class
@@ -54,10 +53,10 @@ class Config(_method.Common):
     local_weight: float = 1.0  # lambda_2
     local_smoothing: float = 0.0  # label smoothing of the local loss over the wrong classes (the authors' code: 0.1)
     base_relation: float = 1.0  # factor of r1/d in the global task (Eq. 7); 0 leaves f1 out of it
-    W1: Literal["means", "learned"] = "means"  # base rows of the cosine classifier: class means (Eq. 3) or the learned weights
+    W1: Literal["means", "learned"] = "means"  # base rows of the cosine classifier: class means (Eq. 3) or learned
     batch_norm: Literal["train", "frozen"] = "train"  # f2's batch statistics in complementary learning
-    feature_scale: float = 1.0  # factor of f2's features; 0: the one with the least cross-entropy on held-out base images
-    unit_features: bool = False  # f2's features are brought to unit length before they are scaled, in RESA and at inference
+    feature_scale: float = 1.0  # factor of f2's features; 0: fitted on held-out base images
+    unit_features: bool = False  # f2's features are brought to unit length first, in RESA and at inference
     complement_weight: float = 1.0  # weight of the complementary relation at inference
 
     @property
@@ -67,7 +66,7 @@ class Config(_method.Common):
 
     def __post_init__(self) -> None:
         if self.complement == "resa" and not (self.global_weight or self.local_weight):
-            raise FscilError("global_weight and local_weight are both 0, so RESA has no loss; raise one or set complement to tied")
+            raise FscilError("global_weight and local_weight are both 0: RESA has no loss; raise one of them")
 
 
 class Method(_method.Frozen):
@@ -77,8 +76,9 @@ class Method(_method.Frozen):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        base = Branch("B", encoder, "cosine", config.views, unit=config.unit)
-        complement = Branch("C", deepcopy(encoder), "euclid", config.views, config.complement_weight, config.unit_features)
+        c, f2 = config, deepcopy(encoder)
+        base = Branch("B", encoder, "cosine", c.views, unit=c.unit)
+        complement = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
         self.branches = nn.ModuleList([base, complement])
 
     @property
@@ -104,20 +104,20 @@ class Method(_method.Frozen):
         if c.uses_W1:
             self.weight_computing(B, base, run)  # Eq. 3
         self.weight_computing(C, base, run)  # Eq. 4
-        self.set_feature_scale(c.feature_scale or self.fitted_scale(base, run))
+        self.set_feature_scale(c.feature_scale or fitted_scale(self, base, run))
         if c.uses_W1 and c.W1 == "learned":
             self.take_learned(base, learned)
         if c.complement == "resa":
             self.complementary_learning(base, run)
         elif c.complement == "conventional":
-            self.conventional_learning(base, run)
+            conventional_learning(self, base, run)
         freeze(self.f2)
         self.teach_base(base, run)
         if c.W1 == "learned":
             self.take_learned(base, learned)
 
     def take_learned(self, base: Session, learned: Tensor) -> None:
-        """The learned weights (classes, d) as W1 of the base classes, in RESA and at inference, as in the authors' code."""
+        """The learned weights (classes, d) as W1 of the base classes, as in the authors' code."""
         for label, row in zip(base.classes, learned, strict=True):
             self.W1.set(label, row)
 
@@ -142,7 +142,7 @@ class Method(_method.Frozen):
     def loss(self, task: Task) -> Tensor:
         """L = lambda_1 L_global + lambda_2 L_local of one task, Algorithm 1 line by line."""
         c = self.config
-        fS, fQ = self.encode(task.support), self.encode(task.query)  # two passes: batch norm sees support and query apart
+        fS, fQ = self.encode(task.support), self.encode(task.query)  # apart, as batch norm must see them
         W2l = class_means(fS)  # W2^pn, followed by W2^sa
         L = fS.new_zeros(())
         if c.global_weight:
@@ -154,7 +154,7 @@ class Method(_method.Frozen):
         return L
 
     def global_loss(self, task: Task, W2pn: Tensor, fQ: Tensor) -> Tensor:
-        """Queries (way, query, d) against the pseudo-new rows and, for every other base class, the pseudo-old ones (Eq. 5 to 8)."""
+        """Queries (way, query, d) against the pseudo-new and all other, pseudo-old rows (Eq. 5 to 8)."""
         c, d = self.config, self.f2.dim
         r = euclid(fQ.flatten(0, 1), self.W2.with_rows(task.classes, W2pn))  # r2
         if c.base_relation:
@@ -172,50 +172,16 @@ class Method(_method.Frozen):
         """f2 of images (way, k, 3, p, p) -> (way, k, d), on the scale at which relations are measured."""
         return self.branches[1].encode(images.flatten(0, 1)).unflatten(0, images.shape[:2])
 
-    def conventional_learning(self, base: Session, run: Run) -> None:
-        """The C-model without RESA (row 2 and 3 of the ablation): batches, and a W2 that is learned and then replaced by means."""
-        c, row = self.config, label_rows(self.W2.classes)
-        net = nn.ModuleList([self.f2.requires_grad_(True), EuclidHead(self.W2.means(), c.scale)])
-        steps, view = math.ceil(len(base.train) / c.base.batch), self.train_view(base, c.task_pixels)
-        for epoch in run.epochs("conventional", net, net, c.transfer, steps):
-            self.f2.train(c.batch_norm == "train")
-            for x, y in epoch.batches(base.train, view, c.base.batch):
-                epoch.step(F.cross_entropy(net[1](self.encode(x.unsqueeze(0))[0]), row[y]))
-
-    @torch.no_grad()
-    def fitted_scale(self, base: Session, run: Run) -> float:
-        """The feature scale at which softmax(s r2) predicts images best that were kept from training."""
-        if base.held_out is None:
-            raise FscilError("feature_scale 0 is fitted on held-out base images; set --held-out to 5 or more")
-        f, W = embed_all(self.branches[1].encode, base.held_out, self.test_view(base), run), self.W2.means()
-        y = label_rows(self.W2.classes)[base.held_out.labels]
-        scales = torch.logspace(-3, 6, 37, base=2)
-        losses = [F.cross_entropy(self.config.scale * euclid(g * f, g * W), y) for g in scales]
-        return float(scales[torch.stack(losses).argmin()])
-
     def set_feature_scale(self, factor: float) -> None:
         """From now on f2's features are `factor` times as long; W2 follows."""
         self.branches[1].feature_scale.fill_(factor)
         self.W2.rescale(factor)
 
     def plan(self, base: Session) -> list[Plan]:
-        c, n, p = self.config, len(base.train), self.config.pixels
-        held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0
-        stages = [*base_plan(c.base, p, n), Plan("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
-        epochs, small = c.transfer.epochs, c.task_pixels or p
-        if c.complement == "resa":
-            images, tasks = c.way * (c.shot + c.query), epochs * c.tasks
-            both = images if c.synthesis == "none" else 2 * images
-            f1 = images if c.uses_W1 else 0
-            stages.append(Plan("RESA", small, tasks, both, tasks * both, tasks * f1))
-            stages.append(Plan("W2 of each epoch", p, 1, min(n, 500), 0, max(epochs - 1, 0) * n))
-        elif c.complement == "conventional":
-            steps = math.ceil(n / c.base.batch)
-            stages.append(Plan("conventional", small, epochs * steps, math.ceil(n / steps), epochs * n, 0))
-        return [*stages, self.teaching_plan(n)]
+        return planned(self, base)
 
 
 def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
-    """Cross-entropy with 1 - smoothing on the true class and the rest spread over the wrong ones (torch spreads over all classes)."""
+    """Cross-entropy with 1 - smoothing on the true class, the rest on the wrong ones (torch: on all classes)."""
     k = logits.shape[1]
     return F.cross_entropy(logits, y, label_smoothing=smoothing * k / (k - 1) if k > 1 else 0.0)

@@ -1,4 +1,4 @@
-"""Branch = encoder + prototypes + relation + weight. A sum of Branches is a model that can be taught, exported and served."""
+"""Branch = encoder + prototypes + relation + weight. A sum of Branches can be taught, exported and served."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -15,7 +15,7 @@ Views = Literal["one", "flip", "flip+shift"]
 
 
 def test_views(images: Tensor, views: Views) -> list[Tensor]:
-    """The views of images (n, 3, p, p) whose features are averaged: the image, its mirror image, both shifted by one pixel."""
+    """The views of images (n, 3, p, p) whose features are averaged: as they are, shifted by a pixel, mirrored."""
     shown = [images]
     if views == "flip+shift":
         padded = F.pad(images, (1, 1, 1, 1), mode="reflect")
@@ -30,7 +30,13 @@ class Branch(nn.Module):
     """weight * relation(encoder(x), prototypes) + a bias per class (zero unless asked for)."""
 
     def __init__(
-        self, name: str, encoder: Encoder, relation: Relation, views: Views = "one", weight: float = 1.0, unit: bool = False
+        self,
+        name: str,
+        encoder: Encoder,
+        relation: Relation,
+        views: Views = "one",
+        weight: float = 1.0,
+        unit: bool = False,
     ):
         super().__init__()
         self.name, self.relation, self.views, self.unit = name, relation, views, unit
@@ -41,7 +47,7 @@ class Branch(nn.Module):
         self.register_buffer("whitening", torch.eye(encoder.dim))
 
     def encode(self, images: Tensor) -> Tensor:
-        """Features (n, dim) of the images as they are, of unit length if asked for, on the scale at which relations are measured."""
+        """Features (n, dim) of the images as they are, on the scale at which relations are measured."""
         f = self.encoder(images)
         return self.feature_scale * (F.normalize(f, dim=1) if self.unit else f)
 
@@ -53,8 +59,8 @@ class Branch(nn.Module):
     def whiten(self, features: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
         """Fits the whitening to features (n, dim) that were embedded without it, and gives them whitened.
 
-        Directions in which images of one class differ count less: S^-1/2 of the within-class covariance S, shrunk towards a multiple of
-        the identity by the share `shrinkage` (1: no whitening at all) and scaled so that the mean variance stays.
+        Directions in which images of one class differ count less: S^-1/2 of the within-class covariance S, shrunk
+        towards a multiple of the identity by the share `shrinkage` (1: no whitening); the mean variance stays.
         """
         _, means = mean_of_labels(features, labels)
         rest = (features - means[torch.unique(labels, return_inverse=True)[1]]).double()

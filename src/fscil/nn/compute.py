@@ -1,4 +1,4 @@
-"""Counting compute: multiply-adds of convolutions and matrix products, three times the forward pass for images trained on."""
+"""Counting compute: multiply-adds of convolutions and matrix products, three forward passes for an image trained on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

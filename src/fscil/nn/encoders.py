@@ -1,8 +1,9 @@
-"""Encoders by name. Contract: `stages` (a Sequential), `pool`, `dim`, `pixels`; images (n, 3, p, p) -> features (n, dim) in float32."""
+"""Encoders by name: `stages`, `pool`, `dim`, `pixels`; images (n, 3, p, p) -> features (n, dim) in float32."""
 
 import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -13,9 +14,9 @@ from fscil.nn import compute
 
 
 class Encoder(nn.Module):
-    """stages -> pool. Convolutions run in `precision`; features come back as float32, so that relations never lose digits.
+    """stages -> pool. Convolutions run in `precision`; features are float32, so that relations never lose digits.
 
-    They run where the weights are. Features come back to where the images were: an encoder on a GPU asks nothing of its users.
+    They run where the weights are; features come back to where the images were.
     """
 
     def __init__(self, stages: nn.Sequential, dim: int, pixels: int, pool: nn.Module | None = None):
@@ -48,7 +49,7 @@ class Encoder(nn.Module):
             yield device
 
     def prepare(self, images: Tensor) -> None:
-        """Sets what is taken from the data before training starts: the whitening of the first stage, where there is one."""
+        """Sets what is taken from the data before training: the whitening of the first stage, where there is one."""
         for module in self.modules():
             if isinstance(module, WhiteningStem):
                 module.fit(images)
@@ -70,7 +71,7 @@ class Encoder(nn.Module):
 
 
 def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
-    """The encoder called `name`, for images of `pixels`; `weights` is a local file or, for timm models, "pretrained" (from the model hub)."""
+    """The encoder `name` for images of `pixels`; `weights` is a local file or "pretrained" (from the model hub)."""
     if pixels < 8:
         raise FscilError(f"encoders need images of at least 8 pixels, got {pixels}; set --pixels")
     if name.startswith("timm:"):
@@ -88,7 +89,9 @@ def _sized(encoder: Encoder, name: str) -> Encoder:
         encoder.macs(encoder.pixels)
     except (RuntimeError, AssertionError, ValueError) as problem:
         reason = str(problem).partition("\n")[0]
-        raise FscilError(f"encoder {name} cannot take images of {encoder.pixels} pixels ({reason}); change --pixels") from problem
+        raise FscilError(
+            f"encoder {name} cannot take images of {encoder.pixels} pixels ({reason}); change --pixels"
+        ) from problem
     return encoder
 
 
@@ -149,15 +152,21 @@ def _resnet12(pixels: int, weights: str | None) -> Encoder:
 
     def block(inputs: int, outputs: int) -> nn.Module:
         act = nn.LeakyReLU(0.1)
-        body = [*_convolution(inputs, outputs), act, *_convolution(outputs, outputs), act, *_convolution(outputs, outputs)]
+        body = [
+            *_convolution(inputs, outputs),
+            act,
+            *_convolution(outputs, outputs),
+            act,
+            *_convolution(outputs, outputs),
+        ]
         return Residual(nn.Sequential(*body), _shortcut(inputs, outputs), act, nn.MaxPool2d(2))
 
     widths = (3, 64, 160, 320, 640)
-    return Encoder(nn.Sequential(*(block(a, b) for a, b in zip(widths, widths[1:], strict=False))), 640, pixels)
+    return Encoder(nn.Sequential(*(block(a, b) for a, b in pairwise(widths))), 640, pixels)
 
 
 class WhiteningStem(nn.Module):
-    """Fixed filters that decorrelate the patches of the training images, each with both signs: k x k x 3 values -> 2 * 3 k^2 channels."""
+    """Fixed filters that decorrelate k x k patches of the training images, each with both signs: 6 k^2 channels."""
 
     def __init__(self, kernel: int, stride: int):
         super().__init__()
@@ -201,7 +210,7 @@ def _fast(pixels: int, weights: str | None) -> Encoder:
 
 
 def _identity_convolution(inputs: int, outputs: int) -> list[nn.Module]:
-    """A 3x3 convolution whose first channels start as the identity, so that the signal reaches the top from the first step."""
+    """A 3x3 convolution whose first channels start as the identity: the signal reaches the top from the first step."""
     convolution, norm = _convolution(inputs, outputs)
     convolution.reset_parameters()
     nn.init.dirac_(convolution.weight[:inputs].data)
@@ -256,7 +265,7 @@ def _create_timm(name: str, weights: str | None) -> nn.Module:
 
 
 def load_weights(net: nn.Module, path: Path) -> None:
-    """Loads a .safetensors (or weights-only .pt/.pth) file into a network; a classifier head in the file is left out."""
+    """Loads a .safetensors (or weights-only .pt/.pth) file into a network; a classifier in the file is left out."""
     if not path.is_file():
         raise FscilError(f"there is no weights file {path}; give a .safetensors or .pth file with --weights")
     try:
@@ -281,7 +290,9 @@ def load_weights(net: nn.Module, path: Path) -> None:
 
 def _no_weights(name: str, weights: str | None) -> None:
     if weights is not None:
-        raise FscilError(f"encoder {name} has no pretrained weights; leave --weights away or take resnet18 or timm:NAME")
+        raise FscilError(
+            f"encoder {name} has no pretrained weights; leave --weights away or take resnet18 or timm:NAME"
+        )
 
 
 BUILDERS: dict[str, Callable[[int, str | None], Encoder]] = {

@@ -22,7 +22,7 @@ def orthogonalise(matrix: Tensor, steps: int = 3) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Convolutions larger than 1x1 by Muon with rate `lr`; classifiers by SGD with twice `rest_lr`, the rest with `rest_lr`."""
+    """Convolutions larger than 1x1 by Muon with `lr`; classifiers by SGD with 2 `rest_lr`, the rest with `rest_lr`."""
 
     def __init__(
         self,

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from fscil.errors import FscilError
 
-
 BUFFERS = ("sums", "counts", "labels", "bias")
 
 
 class Prototypes(nn.Module):
     """Sum and count of the features of each class; rows are found by label, never by position.
 
-    Sums and counts (instead of means) keep the mean exact when photos of a known class are added later. Spare rows make adding O(1).
+    Sums and counts (instead of means) keep the mean exact when photos of a known class are added later. Spare rows make
+    adding O(1).
 
     >>> bank = Prototypes(2)
     >>> bank.add(torch.tensor([7, 7]), torch.tensor([[1.0, 0.0], [3.0, 0.0]]))

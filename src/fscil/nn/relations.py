@@ -1,7 +1,7 @@
 """How close a feature is to a prototype: the two relations of the paper, and class means.
 
-Every relation is linear in a query once the prototypes are known: relation(f, W) = query(f) . keys(W)^T + bias(W) + offset(f).
-A sum of relations is therefore one matrix product, which is what inference, export and large class counts use.
+Every relation is linear in a query once the prototypes are known: query(f) . keys(W)^T + bias(W) + offset(f). A sum of
+relations is therefore one matrix product, which is what inference, export and large class counts use.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,61 @@
+"""What KT-RCNet needs beside Algorithm 1: the fitted feature scale, the conventionally trained rival, the costs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fscil.data.sessions import Session
+from fscil.errors import FscilError
+from fscil.methods._method import Plan, base_plan, embed_all, label_rows
+from fscil.nn.heads import EuclidHead
+from fscil.nn.relations import euclid
+from fscil.training import Run
+
+if TYPE_CHECKING:
+    from fscil.methods.kt_rcnet import Method
+
+SCALES = torch.logspace(-3, 6, 37, base=2)
+
+
+@torch.no_grad()
+def fitted_scale(method: Method, base: Session, run: Run) -> float:
+    """The feature scale at which softmax(s r2) best predicts images that were kept from training."""
+    if base.held_out is None:
+        raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
+    f = embed_all(method.branches[1].encode, base.held_out, method.test_view(base), run)
+    y = label_rows(method.W2.classes)[base.held_out.labels]
+    losses = [F.cross_entropy(method.config.scale * euclid(g * f, g * method.W2.means()), y) for g in SCALES]
+    return float(SCALES[torch.stack(losses).argmin()])
+
+
+def conventional_learning(method: Method, base: Session, run: Run) -> None:
+    """The C-model without RESA (ablation, rows 2 and 3): batches, and a learned W2 that class means replace."""
+    c, C, row = method.config, method.branches[1], label_rows(method.W2.classes)
+    net = nn.ModuleList([method.f2.requires_grad_(True), EuclidHead(method.W2.means(), c.scale)])
+    steps, view = math.ceil(len(base.train) / c.base.batch), method.train_view(base, c.task_pixels)
+    for epoch in run.epochs("conventional", net, net, c.transfer, steps):
+        method.f2.train(c.batch_norm == "train")
+        for x, y in epoch.batches(base.train, view, c.base.batch):
+            epoch.step(F.cross_entropy(net[1](C.encode(x)), row[y]))
+
+
+def planned(method: Method, base: Session) -> list[Plan]:
+    """The stages of the base session, to the image."""
+    c, n, p = method.config, len(base.train), method.config.pixels
+    held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0
+    stages = [*base_plan(c.base, p, n), Plan("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
+    epochs, small = c.transfer.epochs, c.task_pixels or p
+    if c.complement == "resa":
+        images, tasks = c.way * (c.shot + c.query), epochs * c.tasks
+        both = images if c.synthesis == "none" else 2 * images
+        stages.append(Plan("RESA", small, tasks, both, tasks * both, tasks * images if c.uses_W1 else 0))
+        stages.append(Plan("W2 of each epoch", p, 1, min(n, 500), 0, max(epochs - 1, 0) * n))
+    elif c.complement == "conventional":
+        steps = math.ceil(n / c.base.batch)
+        stages.append(Plan("conventional", small, epochs * steps, math.ceil(n / steps), epochs * n, 0))
+    return [*stages, method.teaching_plan(n)]
