@@ -1,4 +1,4 @@
-"""Tiny runs, in this process or apart from it, where tests can kill them, starve them of disk space or start them twice."""
+"""Tiny runs, here or in a process of their own, where tests can kill them, starve them of disk or start them twice."""
 
 import importlib
 import json
@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from conftest import tiny_ingredients
 from safetensors.numpy import load_file
 from torch import nn
 
 import fscil.experiment
+from conftest import tiny_ingredients
 from fscil import methods, settings
 from fscil.data import Protocol
 from fscil.data.sessions import Benchmark
@@ -30,15 +30,29 @@ from fscil.experiment import Experiment, execute
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 
+NO: Mapping[str, Any] = {}
 FINISHED = "finished"
 STEPS = "fscil.stages:Loop.after"  # called after every step of a stage
 NANO = {
-    **{"encoder": "nano", "pixels": 16, "held_out": 5, "augment.crop": "pad", "augment.padding": 1},
-    **{"augment.margin": 1.0, "base.epochs": 3, "base.batch": 40, "base.optimizer": "muon", "base.lr": 0.05},
+    "encoder": "nano",
+    "pixels": 16,
+    "held_out": 5,
+    "augment.crop": "pad",
+    "augment.padding": 1,
+    "augment.margin": 1.0,
+    "base.epochs": 3,
+    "base.batch": 40,
+    "base.optimizer": "muon",
+    "base.lr": 0.05,
 }
 NANO_RESA = {
-    **{"transfer.epochs": 2, "transfer.step_epochs": 1, "tasks": 4, "way": 4, "shot": 5, "query": 6},
-    **{"feature_scale": 0.0, "complement_weight": 0.5},
+    "transfer.epochs": 2,
+    "transfer.step_epochs": 1,
+    "tasks": 4,
+    "way": 4,
+    "shot": 5,
+    "query": 6,
+    "feature_scale": 0.0,
 }
 
 
@@ -49,22 +63,29 @@ def nano(pixels: int, weights: str | None) -> Encoder:
     return Encoder(nn.Sequential(*layers), 16, pixels)
 
 
+def dropping(pixels: int, weights: str | None) -> Encoder:
+    """The same with a layer that draws random numbers."""
+    encoder = nano(pixels, weights)
+    encoder.stages.append(nn.Dropout(0.5))
+    return encoder
+
+
 @cache
 def tiny_benchmark(protocol: Protocol) -> Benchmark:
     return Benchmark("tiny", tiny_ingredients(), protocol)
 
 
-encoders.BUILDERS["nano"] = nano
+encoders.BUILDERS |= {"nano": nano, "dropping": dropping}
 fscil.experiment.benchmark = lambda name, root, protocol: tiny_benchmark(protocol)  # instead of what is on disk
 torch.set_num_threads(1)
 torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # torch imports much at the first use of these: not in every fork
 nano(16, None).macs(16)
 
 
-def tiny_experiment(out: Path, method: str = "kt_rcnet", changes: dict[str, Any] | None = None, **rest: Any) -> Experiment:
+def tiny_experiment(out: Path, method: str = "kt_rcnet", changes: Mapping[str, Any] = NO, **rest: Any) -> Experiment:
     """Six base classes and three sessions of two, learned in a fraction of a second; a checkpoint after every step."""
-    own = NANO_RESA if method == "kt_rcnet" else {}
-    config = settings.resolve(methods.load(method).Config, method, "folder", "paper", {**NANO, **own, **(changes or {})})
+    wanted = {**NANO, **(NANO_RESA if method == "kt_rcnet" else {}), **changes}
+    config = settings.resolve(methods.load(method).Config, method, "folder", "paper", wanted)
     plain = {"precision": "float32", "checkpoint_seconds": 0.0}
     return Experiment(method=method, dataset="folder", recipe="paper", config=config, out=out, **{**plain, **rest})
 
@@ -136,7 +157,7 @@ def _work(experiment: Experiment, fate: Fate | None, file_limit: int, connection
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """Everything in a run folder that must not depend on interruptions: states, predictions and compute, not seconds."""
+    """What a run folder holds that must not depend on interruptions: states, predictions and compute, not seconds."""
     tensors = {
         f"{file.stem}: {name}": values
         for file in sorted(folder.glob("*.safetensors"))

@@ -115,6 +115,17 @@ def test_help_of_a_method_lists_its_settings_with_comments_and_values_of_the_rec
     assert "Settings of kt_rcnet, transfer: " in shown
 
 
+@pytest.mark.parametrize("names", [*methods.names(), "all"])
+def test_no_setting_collides_with_an_option_of_the_command(names: str) -> None:
+    options = [
+        option
+        for argument in cli.application(["run", names, "glyphs"])["run"].assemble_argument_collection()
+        for option in argument.names
+    ]
+    assert len(options) == len(set(options))
+    assert "--base.epochs" in options
+
+
 def test_help_of_several_methods_lists_what_they_share(fscil_command: Fscil) -> None:
     text = fscil_command("run", "kt_rcnet,cosine", "glyphs", "--help").out
     assert "--base.epochs" in text

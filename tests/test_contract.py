@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from conftest import TINY, TINY_RESA, tiny_ingredients
+from conftest import TINY, TINY_RESA, tiny_encoder, tiny_ingredients
 from fscil import methods, protocol, settings
 from fscil.data import Protocol
 from fscil.data.images import Images, TensorImages
@@ -28,10 +28,12 @@ from fscil.stages import Epoch
 from fscil.training import Run
 
 NAMES = methods.names()
+encoders.BUILDERS["tiny"] = lambda pixels, weights: tiny_encoder()
 
 # A base session that separates the tiny classes in thirty steps.
 LEARNS: dict[str, object] = {
     **TINY,
+    "encoder": "tiny",
     "views": "one",
     "held_out": 0,
     "base.epochs": 5,
@@ -45,9 +47,18 @@ LEARNS: dict[str, object] = {
 
 # What a method needs besides to be quick and to learn something here; its recipe `small` holds for the rest.
 OWN: dict[str, dict[str, object]] = {
-    "joint": {"new.epochs": 1, "new.batch": 30},
+    "fact": {"total_classes": 12},
+    "eeil": {"memory": 24, "new.epochs": 6, "new.lr": 0.1, "balanced.epochs": 4, "balanced.lr": 0.05},
     "finetune": {"new.epochs": 8},
+    "icarl": {"memory": 24, "new.epochs": 6, "new.lr": 0.1},
+    "joint": {"new.epochs": 1, "new.batch": 30},
     "kt_rcnet": TINY_RESA,
+    "ncm": {"exemplars": 2, "new.epochs": 6},
+    "topic": {"nodes": 18, "new.epochs": 8},
+    "cec": {"transfer.epochs": 1, "tasks": 4, "way": 3, "query": 3},
+    "sppr": {"transfer.epochs": 3, "transfer.batch": 30, "dropout": 0.0},
+    "c_fscil": {"meta.epochs": 1, "tasks": 3},
+    "meta_fscil": {"meta.epochs": 1, "tasks": 2, "query": 2},
 }
 
 FORGETS = ("finetune",)  # old classes need not be better than chance

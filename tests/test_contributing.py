@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import TINY
 from safetensors.numpy import load_file
 
+from conftest import TINY
 from fscil import protocol, settings
 from fscil.data.sessions import Benchmark
 from fscil.nn import encoders

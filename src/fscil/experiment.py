@@ -134,6 +134,8 @@ def describe(e: Experiment, method: Method, sessions: Benchmark, precision: dict
         "first_seen": {str(label): session for label, session in sessions.first_seen.items()},
         "encoder": c.encoder,
         "pixels": c.pixels,
+        "mean": list(sessions.mean),
+        "std": list(sessions.std),
         "parameters": sum(p.numel() for p in method.parameters()),
         "pretrained": Path(c.weights).name if c.weights else "no",
         "selection": "last epoch",

@@ -109,7 +109,8 @@ def activation_bytes(encoder: Encoder, pixels: int) -> int:
         nonlocal total
         total += output.numel() * 4 if isinstance(output, Tensor) else 0
 
-    hooks = [module.register_forward_hook(count) for module in encoder.modules() if not list(module.children())]
+    layers = [m for name, m in encoder.named_modules() if not list(m.children()) and "parametrizations" not in name]
+    hooks = [layer.register_forward_hook(count) for layer in layers]
     before = encoder.training
     with torch.no_grad():
         encoder.eval()(torch.zeros(1, 3, pixels, pixels))

@@ -57,12 +57,15 @@ class Patience:
         self.asked, self.shown = False, shown
 
     def __enter__(self) -> Patience:
+        self._process = os.getpid()
         self._main = threading.current_thread() is threading.main_thread()  # only there signals can be caught
         if self._main:
             self._before = signal.signal(signal.SIGINT, self._ask)
         return self
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            return  # a worker that loads images goes on until its parent stops
         self.asked = True
         signal.signal(signal.SIGINT, self._before)
         if self.shown:  # not by print, which may be what the signal came in

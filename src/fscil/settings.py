@@ -62,6 +62,12 @@ def to_dict(config: object) -> dict[str, typing.Any]:
     return {name: _plain(value) for name, value in vars(config).items()}
 
 
+def from_dict(config_class: type, tree: Mapping[str, object]) -> typing.Any:
+    """The configuration of which `to_dict` made this dictionary."""
+    changes = _checked(dict(_walk(tree)), flatten(config_class()), "", f"of {config_class.__module__}")
+    return _replace(config_class(), changes)
+
+
 def differences(there: Mapping[str, object], here: Mapping[str, object]) -> list[str]:
     """What differs between two nested dictionaries, one line per setting: "base.epochs: 16 there, 20 here"."""
     a, b = ({name: _plain(value) for name, value in _walk(tree)} for tree in (there, here))

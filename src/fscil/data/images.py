@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
+from fscil.data.pictures import upright_rgb
 from fscil.data.views import Augment, Draw, View, draw, finish, interpolation, rearrangement, windows
 from fscil.errors import FscilError
 
-__all__ = ["Augment", "FileImages", "Images", "Ingredients", "TensorImages", "View", "decode"]
+__all__ = ["Augment", "FileImages", "Images", "Ingredients", "TensorImages", "View", "cut_picture", "decode"]
 
 ChunkRandom = Callable[[int], torch.Generator]
 
@@ -171,7 +172,7 @@ class _Decoder:
         try:
             for i, index in enumerate(chunk.tolist()):
                 own = Draw(*(numbers[i : i + 1] for numbers in chance)) if chance else None
-                crops[i] = _cut_picture(decode(self.paths[index]), self.view, own)
+                crops[i] = cut_picture(decode(self.paths[index]), self.view, own)
         except FscilError as error:  # returned, because a raised one arrives wrapped in the worker's traceback
             return error
         return crops
@@ -181,13 +182,13 @@ def decode(path: str | Path) -> Image.Image:
     """The picture in a file: RGB, upright."""
     try:
         with Image.open(path) as picture:
-            return ImageOps.exif_transpose(picture).convert("RGB")
+            return upright_rgb(picture)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read as an image ({error})"
         raise FscilError(f"{path} {reason}; replace or remove the file.") from error
 
 
-def _cut_picture(picture: Image.Image, view: View, chance: Draw | None) -> np.ndarray:
+def cut_picture(picture: Image.Image, view: View, chance: Draw | None) -> np.ndarray:
     """The view's crop (p, p, 3) of a picture."""
     p = view.pixels
     sides = windows(torch.tensor([picture.height]), torch.tensor([picture.width]), view, chance)

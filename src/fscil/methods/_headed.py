@@ -128,6 +128,10 @@ class Rehearsing(Headed):
         """The exemplars, followed by the images of a session."""
         return self.memory.images.joined(stored(session.train, self.test_view(session)))
 
+    def anchors(self, session: Session, run: Run) -> Tensor:
+        """All exemplars under the test view (n, 3, p, p)."""
+        return torch.cat(list(run.batches(self.memory.images, self.test_view(session))))
+
     def features(self, images: Images, session: Session, run: Run) -> Tensor:
         """Features (n, dim) of all images under the test view."""
         freeze(self.net)
@@ -139,5 +143,9 @@ class Rehearsing(Headed):
         chosen = herded(session.train.labels, self.features(session.train, session, run), per_class)
         self.memory.add(stored(session.train.select(chosen), self.test_view(session)))
 
-    def plan(self, base_images: int) -> list[Plan]:
-        return [*super().plan(base_images), Plan("exemplars", 1, 0, base_images, self.config.pixels)]
+    def plan(self, base: Session) -> list[Plan]:
+        return [*super().plan(base), self.encoding_plan(len(base.train))]
+
+    def encoding_plan(self, images: int) -> Plan:
+        """A pass over images from which exemplars are chosen."""
+        return Plan("exemplars", self.config.pixels, 1, min(images, 500), 0, images)

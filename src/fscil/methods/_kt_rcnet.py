@@ -11,8 +11,9 @@ from torch import nn
 
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
-from fscil.methods._method import Plan, base_plan, embed_all, label_rows
-from fscil.nn.heads import EuclidHead
+from fscil.methods._method import Net, Plan, base_plan, embed_all, fit_base, label_rows
+from fscil.nn import encoders
+from fscil.nn.heads import CosineHead, EuclidHead
 from fscil.nn.relations import euclid
 from fscil.training import Run
 
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
+
+
+def own_base(method: Method, base: Session, run: Run) -> None:
+    """f2 by a base session like that of f1, from other random weights and with other batches."""
+    c = method.config
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(run.rng("f2").initial_seed())
+        method.f2.load_state_dict(encoders.build(c.encoder, c.pixels, c.weights).state_dict())
+    net = Net(method.f2, CosineHead(method.f2.dim, len(base.classes), c.scale, run.rng("head of f2")))
+    fit_base(method, net, base, run, {"for": "f2"}, stage="base of f2")
 
 
 @torch.no_grad()
@@ -48,7 +59,8 @@ def planned(method: Method, base: Session) -> list[Plan]:
     """The stages of the base session, to the image."""
     c, n, p = method.config, len(base.train), method.config.pixels
     held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0
-    stages = [*base_plan(c.base, p, n), Plan("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
+    bases = base_plan(c.base, p, n) * (2 if c.start == "own" else 1)
+    stages = [*bases, Plan("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
     epochs, small = c.transfer.epochs, c.task_pixels or p
     if c.complement == "resa":
         images, tasks = c.way * (c.shot + c.query), epochs * c.tasks

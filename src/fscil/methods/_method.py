@@ -117,13 +117,9 @@ class Method(nn.Module):
         return View(self.config.pixels, session.mean, session.std, margin=self.config.augment.margin)
 
 
-class Prototypical(Method):
-    """A method whose encoders stand still after the base session and whose classes are taught by class means.
+class Taught(Method):
+    """A method whose classes are taught by class means: the prototypes of its branches."""
 
-    What it makes of features and prototypes is its own `relate`; an image is encoded once, whatever is learned later.
-    """
-
-    frozen = True
     branches: nn.ModuleList
 
     @property
@@ -156,16 +152,25 @@ class Prototypical(Method):
         passes = sum(branch.passes for branch in self.branches)
         return Plan("prototypes", self.config.pixels, 1, min(images, 500), 0, passes * images)
 
-    def learn_new(self, session: Session, run: Run) -> None:
-        """Class means of the new images become prototypes; nothing else changes."""
-        self.teach(session, run, self.config.new_bonus)
-
     @torch.no_grad()
     def teach(self, session: Session, run: Run, bonus: float = 0.0) -> None:
         """Counts the images of a session in, as the branches embed them now."""
         for i, branch in enumerate(self.branches.eval()):
             f = embed_all(branch.embed, session.train, self.test_view(session), run)
             branch.prototypes.add(session.train.labels, f, 0.0 if i else bonus)
+
+
+class Prototypical(Taught):
+    """A method whose encoders stand still after the base session.
+
+    What it makes of features and prototypes is its own `relate`; an image is encoded once, whatever is learned later.
+    """
+
+    frozen = True
+
+    def learn_new(self, session: Session, run: Run) -> None:
+        """Class means of the new images become prototypes; nothing else changes."""
+        self.teach(session, run, self.config.new_bonus)
 
 
 class Frozen(Prototypical):
@@ -212,20 +217,28 @@ def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, ru
 
 
 def fit_base(
-    method: Method, net: Net, session: Session, run: Run, kind: dict[str, Any], loss: Loss | None = None
+    method: Method,
+    net: Net,
+    session: Session,
+    run: Run,
+    kind: dict[str, Any],
+    loss: Loss | None = None,
+    stage: str = "base",
+    training: Training | None = None,
 ) -> None:
     """Trains a classifier on the base session; row i of its head belongs to the i-th base class.
 
     Methods with the same settings of the base session and the same `kind`, what else makes the classifier, share it.
+    A method that trains several gives each further one a stage of its own and, in `kind`, what makes it differ.
     """
     c, settings = method.config, to_dict(method.config)
     shared = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out")
 
     def fit() -> None:
         prepare(method, net.encoder, session, run)
-        train_classifier(method, "base", net, session, c.base, run, loss)
+        train_classifier(method, stage, net, session, training or c.base, run, loss)
 
-    run.cached("base", {**{name: settings[name] for name in shared}, **kind}, net, fit)
+    run.cached(stage, {**{name: settings[name] for name in shared}, **kind}, net, fit)
     freeze(net)
 
 

@@ -18,18 +18,20 @@ classes for new ones and is not repeated here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from fscil.methods._method import Needs, cross_entropy
+from fscil.methods._headed import Headed, Rehearsing
+from fscil.methods._method import Needs, Plan, cross_entropy
 from fscil.nn.distillation import distillation, less_forget
+from fscil.nn.encoders import Encoder
+from fscil.nn.heads import GrowingLinear
 from fscil.nn.memory import drawn, stored
 
 if TYPE_CHECKING:
     from fscil.data.sessions import Session
-    from fscil.methods._headed import Rehearsing
     from fscil.training import Run
 
 
@@ -45,43 +47,52 @@ class Reduction:
     anchors: int = 400  # base images kept, chosen at random
     per_new_class: int = 1  # images kept of each new class (TOPIC's scripts: 0)
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(exemplars=f"{self.anchors} base images, {self.per_new_class} per new class")
+
+class Reducible(Rehearsing):
+    """A method that its setting `reduction.on` replaces by its reduction."""
+
+    def __new__(cls, config: Any = None, encoder: Encoder | None = None) -> Rehearsing:
+        return Reduced(config, encoder) if config and config.reduction.on else super().__new__(cls)
 
 
-def learn_base(method: Rehearsing, session: Session, run: Run) -> None:
-    """Cross-entropy; anchors are drawn from all base images."""
-    method.fit_linear(session, run)
-    chosen = torch.randperm(len(session.train), generator=run.rng("anchors"))[: method.config.reduction.anchors]
-    method.memory.add(stored(session.train.select(chosen), method.test_view(session)))
+class Reduced(Rehearsing):
+    """Cross-entropy on the new images, terms on the anchors, the largest logit."""
 
+    def __init__(self, config: Any, encoder: Encoder):
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, unit=True))
+        r = config.reduction
+        self.needs = Needs(exemplars=f"{r.anchors} base images, {r.per_new_class} per new class", stages=True)
 
-def learn_new(method: Rehearsing, session: Session, run: Run) -> None:
-    """Cross-entropy on the new images, and the terms on the anchors, which are seen in full at every step."""
-    tuning, r = method.config.new, method.config.reduction
-    z = torch.cat(list(run.batches(method.memory.images, method.test_view(session))))
-    before = method.snapshot()
-    with torch.no_grad():
-        f_before = torch.cat([before.encoder(part) for part in z.split(500)])
-        logits_before = before.head(f_before)
-    z_rows = method.head.rows(method.memory.labels)
-    method.grow_linear(session, run)
-    for epoch, x, rows in method.tuned("new", session.train, session, tuning, run):
-        loss = cross_entropy(method.logits(method.encoder(x), tuning), rows, tuning)
-        epoch.step(loss + anchor_terms(method, method.encoder(z), z_rows, f_before, logits_before))
-    kept = drawn(session.train.labels, r.per_new_class, run.rng("exemplars"))
-    method.memory.add(stored(session.train.select(kept), method.test_view(session)))
+    def learn_base(self, session: Session, run: Run) -> None:
+        """Cross-entropy; anchors are drawn from all base images."""
+        self.fit_linear(session, run)
+        chosen = torch.randperm(len(session.train), generator=run.rng("anchors"))[: self.config.reduction.anchors]
+        self.memory.add(stored(session.train.select(chosen), self.test_view(session)))
 
+    def learn_new(self, session: Session, run: Run) -> None:
+        """Every step sees all new images and all anchors."""
+        tuning, r = self.config.new, self.config.reduction
+        z, z_rows = self.anchors(session, run), self.head.rows(self.memory.labels)
+        f_before = self.features(self.memory.images, session, run)
+        logits_before = self.head(f_before)
+        self.grow_linear(session, run)
+        for epoch, x, rows in self.tuned("new", session.train, session, tuning, run):
+            loss = cross_entropy(self.logits(self.encoder(x), tuning), rows, tuning)
+            epoch.step(loss + self.anchor_terms(self.encoder(z), z_rows, f_before, logits_before))
+        kept = drawn(session.train.labels, r.per_new_class, run.rng("exemplars"))
+        self.memory.add(stored(session.train.select(kept), self.test_view(session)))
 
-def anchor_terms(method: Rehearsing, f: Tensor, rows: Tensor, f_before: Tensor, logits_before: Tensor) -> Tensor:
-    """The weighted terms of features (n, dim) of the anchors."""
-    r, logits = method.config.reduction, method.logits(f, method.config.new)
-    loss = f.new_zeros(())
-    if r.distill:
-        loss = loss + r.distill * distillation(logits[:, : logits_before.shape[1]], logits_before, r.temperature)
-    if r.classify:
-        loss = loss + r.classify * cross_entropy(logits, rows, method.config.new)
-    if r.less_forget:
-        loss = loss + r.less_forget * less_forget(f, f_before)
-    return loss
+    def anchor_terms(self, f: Tensor, rows: Tensor, f_before: Tensor, logits_before: Tensor) -> Tensor:
+        """The weighted terms for features (n, dim) of the anchors."""
+        r, logits = self.config.reduction, self.logits(f, self.config.new)
+        loss = f.new_zeros(())
+        if r.distill:
+            loss = loss + r.distill * distillation(logits[:, : logits_before.shape[1]], logits_before, r.temperature)
+        if r.classify:
+            loss = loss + r.classify * cross_entropy(logits, rows, self.config.new)
+        if r.less_forget:
+            loss = loss + r.less_forget * less_forget(f, f_before)
+        return loss
+
+    def plan(self, base: Session) -> list[Plan]:
+        return Headed.plan(self, base)

@@ -29,10 +29,10 @@ from torch import Tensor, nn
 
 from fscil.data.images import TensorImages
 from fscil.data.sessions import Session
-from fscil.methods import _method, _topic_reduction
-from fscil.methods._headed import Rehearsing, Tuning
+from fscil.methods import _method
+from fscil.methods._headed import Tuning
 from fscil.methods._method import Needs, Net, cross_entropy
-from fscil.methods._topic_reduction import Reduction
+from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import blockwise_distillation
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
@@ -44,7 +44,7 @@ from fscil.training import Run
 class Config(_method.Common):
     """Defaults are the authors' code."""
 
-    unit: bool = False  # whether features are made unit length before the linear classifier
+    unit_features: bool = False  # whether features are made unit length before the linear classifier
     memory: int = 2000  # exemplars of all classes together
     temperature: float = 2.0  # T of the distillation
     distill: float = 1.0  # weight of the distillation
@@ -59,17 +59,15 @@ class Config(_method.Common):
     reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
 
 
-class Method(Rehearsing):
+class Method(Reducible):
     """Distillation per block, then balanced fine-tuning."""
 
     needs = Needs(exemplars="2000 images in all")
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit))
-        self.needs = (
-            config.reduction.needs if config.reduction.on else Needs(exemplars=f"{config.memory} images in all")
-        )
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit_features))
+        self.needs = Needs(exemplars=f"{config.memory} images in all")
 
     @property
     def quota(self) -> int:
@@ -77,17 +75,11 @@ class Method(Rehearsing):
         return max(1, self.config.memory // len(self.classes))
 
     def learn_base(self, session: Session, run: Run) -> None:
-        if self.config.reduction.on:
-            _topic_reduction.learn_base(self, session, run)
-            return
         self.fit_linear(session, run)
         self.herd(session, self.quota, run)
 
     def learn_new(self, session: Session, run: Run) -> None:
         c = self.config
-        if c.reduction.on:
-            _topic_reduction.learn_new(self, session, run)
-            return
         images, before = self.rehearsal(session), self.snapshot()
         self.grow_linear(session, run)
         self.train_stage("new", images, before, session, c.new, run)

@@ -26,7 +26,7 @@ from fscil.training import Run
 class Config(_method.Common):
     """Defaults are the released CIFAR-100 script of TOPIC."""
 
-    unit: bool = True  # whether features are made unit length before the linear classifier
+    unit_features: bool = True  # whether features are made unit length before the linear classifier
     new: Tuning = field(
         default_factory=lambda: Tuning(epochs=70, lr=0.1, weight_decay=5e-4, milestones=(60,), part="last_block")
     )  # each later session
@@ -39,7 +39,7 @@ class Method(Headed):
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit))
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit_features))
 
     def learn_base(self, session: Session, run: Run) -> None:
         self.fit_linear(session, run)

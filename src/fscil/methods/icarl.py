@@ -27,13 +27,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.data.sessions import Session
-from fscil.methods import _method, _topic_reduction
-from fscil.methods._headed import Rehearsing, Tuning
-from fscil.methods._method import Needs
-from fscil.methods._topic_reduction import Reduction
+from fscil.methods import _method
+from fscil.methods._headed import Tuning
+from fscil.methods._method import Needs, Plan
+from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import one_vs_all
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
+from fscil.nn.memory import first_of_each
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import cosine
 from fscil.training import Run
@@ -44,7 +45,7 @@ class Config(_method.Common):
     """Defaults are the paper's; epochs and rates of its CIFAR-100 code."""
 
     base_loss: Literal["one-vs-all", "cross-entropy"] = "one-vs-all"  # of the base session
-    unit: bool = True  # whether features are made unit length before the linear classifier
+    unit_features: bool = True  # whether features are made unit length before the linear classifier
     memory: int = 2000  # K, exemplars of all classes together
     new: Tuning = field(
         default_factory=lambda: Tuning(epochs=70, batch=128, lr=0.1, weight_decay=1e-5, milestones=(49, 63), gamma=0.2)
@@ -52,35 +53,26 @@ class Config(_method.Common):
     reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
 
 
-class Method(Rehearsing):
+class Method(Reducible):
     """Sigmoid distillation, herding, nearest mean of exemplars."""
 
     needs = Needs(exemplars="2000 images in all")
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit))
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit_features))
         self.means = Prototypes(encoder.dim)
-        self.needs = (
-            config.reduction.needs if config.reduction.on else Needs(exemplars=f"{config.memory} images in all")
-        )
+        self.needs = Needs(exemplars=f"{config.memory} images in all")
 
     def learn_base(self, session: Session, run: Run) -> None:
-        if self.config.reduction.on:
-            _topic_reduction.learn_base(self, session, run)
-            return
         plain = self.config.base_loss == "cross-entropy"
         self.fit_linear(session, run, self.config.base_loss, None if plain else one_vs_all)
         self.remember(session, run)
 
     def learn_new(self, session: Session, run: Run) -> None:
-        c = self.config
-        if c.reduction.on:
-            _topic_reduction.learn_new(self, session, run)
-            return
         before, images = self.snapshot(), self.rehearsal(session)
         self.grow_linear(session, run)
-        for epoch, x, rows in self.tuned("new", images, session, c.new, run):
+        for epoch, x, rows in self.tuned("new", images, session, self.config.new, run):
             with torch.no_grad():
                 q = before(x)
             epoch.step(one_vs_all(self.net(x), rows, q))
@@ -88,14 +80,20 @@ class Method(Rehearsing):
 
     def remember(self, session: Session, run: Run) -> None:
         """Exemplars of all classes and their means, in the order of the classifier's rows."""
-        self.herd(session, max(1, self.config.memory // len(self.classes)), run)
+        self.herd(session, self.quota(len(self.classes)), run)
         images = self.memory.images
         images = images.select(self.head.rows(images.labels).argsort(stable=True))
         self.means.clear()
         self.means.add(images.labels, F.normalize(self.features(images, session, run), dim=1))
 
+    def quota(self, classes: int) -> int:
+        """m, the exemplars of one class."""
+        return max(1, self.config.memory // classes)
+
     def scores(self, images: Tensor) -> Tensor:
         """Cosine to the means of exemplars: the nearest of unit means to unit features is the one of largest cosine."""
-        if self.config.reduction.on:
-            return super().scores(images)
         return self.averaged(lambda view: cosine(self.encoder(view), self.means.means()), images)
+
+    def plan(self, base: Session) -> list[Plan]:
+        kept = len(first_of_each(base.train.labels, self.quota(len(base.classes))))
+        return [*super().plan(base), self.encoding_plan(kept)]

@@ -27,7 +27,7 @@ from fscil.data.sessions import Session
 from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import _method
-from fscil.methods._kt_rcnet import conventional_learning, fitted_scale, planned
+from fscil.methods._kt_rcnet import conventional_learning, fitted_scale, own_base, planned
 from fscil.methods._method import Plan, embed_all, fit_cosine_classifier, freeze
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
@@ -41,6 +41,9 @@ class Config(_method.Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
+    start: Literal["f1", "own"] = (
+        "f1"  # f2 starts as a copy of f1 (the authors' code) or from a base session of its own
+    )
     complement: Literal["resa", "conventional", "tied"] = "resa"  # f2 by RESA, by batches with a learned W2, or f2 = f1
     tasks: int = 200  # episodes per epoch
     way: int = 25  # pseudo-new classes of an episode
@@ -100,7 +103,10 @@ class Method(_method.Frozen):
     def learn_base(self, base: Session, run: Run) -> None:
         c, (B, C) = self.config, self.branches
         learned = fit_cosine_classifier(self, self.f1, base, run)  # Eq. 1 and 2
-        self.f2.load_state_dict(self.f1.state_dict())
+        if c.start == "f1":
+            self.f2.load_state_dict(self.f1.state_dict())
+        else:
+            own_base(self, base, run)
         if c.uses_W1:
             self.weight_computing(B, base, run)  # Eq. 3
         self.weight_computing(C, base, run)  # Eq. 4

@@ -13,8 +13,10 @@ L_mr, K, m                  margin_ranking, config.hardest, config.margin
 R_s                         config.exemplars                herded
 
 As in the authors' code: imprinted rows, frozen old rows, no ReLU behind the last block (`base_session` "lucir"). With
-`base_session` "shared" the base session is that of the other cosine methods and eta is learned from session 1 on. The
-recipe topic_reduction is the row "NCM" that TOPIC and those after it print: see _topic_reduction.
+`base_session` "shared" the base session is that of the other cosine methods and eta is learned from session 1 on;
+features are then never negative and all close to each other, so that imprinted rows beat learned ones: set `imprint`
+to false, as F2M's port does. The recipe topic_reduction is the row "NCM" that TOPIC and those after it print: see
+_topic_reduction.
 """
 
 import math
@@ -26,17 +28,18 @@ from torch import nn
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _method, _topic_reduction
-from fscil.methods._headed import Rehearsing, Tuning
+from fscil.methods import _method
+from fscil.methods._headed import Tuning
 from fscil.methods._method import Needs, cross_entropy, fit_base, fit_cosine_classifier
-from fscil.methods._topic_reduction import Reduction
+from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import less_forget, margin_ranking
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import GrowingCosine, GrowingLinear, imprinted_rows, random_rows
+from fscil.nn.heads import GrowingCosine, imprinted_rows, random_rows
 from fscil.nn.relations import cosine
 from fscil.training import Run
 
-RECTIFIERS = (nn.ReLU, nn.LeakyReLU)
+ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU)
+PASSIVE = (nn.Identity, nn.MaxPool2d, nn.AvgPool2d)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,30 +62,25 @@ class Config(_method.Common):
     reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
 
 
-class Method(Rehearsing):
+class Method(Reducible):
     """Cosine classifier, less-forget constraint, inter-class separation."""
 
     needs = Needs(exemplars="20 images per class")
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        reduced = config.reduction.on
-        head = GrowingLinear(encoder.dim, unit=True) if reduced else GrowingCosine(encoder.dim, config.scale, True)
-        super().__init__(config, encoder, head)
-        self.needs = config.reduction.needs if reduced else Needs(exemplars=f"{config.exemplars} images per class")
-        self.signed = config.base_session == "lucir" and not reduced and remove_last_activation(encoder)
+        super().__init__(config, encoder, GrowingCosine(encoder.dim, config.scale, learned=True))
+        self.needs = Needs(exemplars=f"{config.exemplars} images per class")
+        self.signed = config.base_session == "lucir" and remove_last_activation(encoder)
 
     def check(self, benchmark: Benchmark) -> None:
         super().check(benchmark)
-        if self.config.base_session == "lucir" and not self.config.reduction.on and not self.signed:
+        if self.config.base_session == "lucir" and not self.signed:
             name = self.config.encoder
-            raise FscilError(f"encoder {name} has no ReLU to remove from its top; set --base-session shared")
+            raise FscilError(f"encoder {name} has no activation to remove from its top; set --base-session shared")
 
     def learn_base(self, session: Session, run: Run) -> None:
         c, dim = self.config, self.encoder.dim
-        if c.reduction.on:
-            _topic_reduction.learn_base(self, session, run)
-            return
         if c.base_session == "shared":
             self.head.grow(session.classes, fit_cosine_classifier(self, self.encoder, session, run))
         else:
@@ -92,9 +90,6 @@ class Method(Rehearsing):
 
     def learn_new(self, session: Session, run: Run) -> None:
         c = self.config
-        if c.reduction.on:
-            _topic_reduction.learn_new(self, session, run)
-            return
         before, images, old = self.snapshot(), self.rehearsal(session), len(self.classes)
         weight = less_forget_weight(c.less_forget, old, len(session.classes))
         self.grow_imprinted(session, run)
@@ -124,11 +119,12 @@ def less_forget_weight(base: float, old: int, new: int) -> float:
 
 
 def remove_last_activation(encoder: Encoder) -> bool:
-    """Lets features be negative; False where no rectifier makes them positive."""
-    modules = encoder.named_modules(remove_duplicate=False)
-    named = [name for name, module in modules if isinstance(module, RECTIFIERS)]
-    if not named:
+    """Lets features be negative; False where something else than an activation comes last."""
+    modules = encoder.stages.named_modules(remove_duplicate=False)
+    leaves = [(name, module) for name, module in modules if not list(module.children())]
+    name, last = next((name, leaf) for name, leaf in reversed(leaves) if not isinstance(leaf, PASSIVE))
+    if not isinstance(last, ACTIVATIONS):
         return False
-    owner, _, child = named[-1].rpartition(".")
-    setattr(encoder.get_submodule(owner), child, nn.Identity())
+    owner, _, child = name.rpartition(".")
+    setattr(encoder.stages.get_submodule(owner), child, nn.Identity())
     return True

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fscil.nn.encoders import Encoder
 from fscil.nn.prototypes import Prototypes
-from fscil.nn.relations import Relation, linear_form, mean_of_labels, query_form, relate
+from fscil.nn.relations import LinearForm, Relation, linear_form, mean_of_labels, query_form, relate
 
 Views = Literal["one", "flip", "flip+shift"]
 
@@ -51,9 +51,13 @@ class Branch(nn.Module):
         f = self.encoder(images)
         return self.feature_scale * (F.normalize(f, dim=1) if self.unit else f)
 
+    def pooled(self, images: Tensor) -> Tensor:
+        """Features (n, dim) averaged over the test views."""
+        return torch.stack([self.encode(view) for view in test_views(images, self.views)]).mean(0)
+
     def embed(self, images: Tensor) -> Tensor:
         """Features (n, dim) averaged over the test views and whitened."""
-        return torch.stack([self.encode(view) for view in test_views(images, self.views)]).mean(0) @ self.whitening
+        return self.pooled(images) @ self.whitening
 
     @torch.no_grad()
     def whiten(self, features: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
@@ -83,14 +87,45 @@ class Branch(nn.Module):
         return self.relate(self.embed(images))
 
 
-def fused_scores(branches: Iterable[Branch], features: Iterable[Tensor]) -> Tensor:
-    """Sum of the branches' relations as one product, float32: features of each branch (n, d_b) -> (n, classes)."""
-    queries, keys, bias, offset = [], [], 0.0, 0.0
-    for branch, f in zip(branches, features, strict=True):
-        query, shift = query_form(branch.relation, f)
+def embed_shared(branches: Iterable[Branch], images: Tensor) -> list[Tensor]:
+    """Features of each branch; branches that look at images in the same way run their common encoder once."""
+    pooled: dict[tuple[int, Views, bool], tuple[Tensor, Tensor]] = {}
+    features = []
+    for branch in branches:
+        way = id(branch.encoder), branch.views, branch.unit
+        if way not in pooled:
+            pooled[way] = branch.pooled(images), branch.feature_scale
+        f, scale = pooled[way]
+        features.append((branch.feature_scale / scale * f) @ branch.whitening)
+    return features
+
+
+def fused_form(branches: Iterable[Branch]) -> LinearForm:
+    """The sum of the branches' relations as keys (classes, all dims) and bias (classes,)."""
+    keys, bias = [], 0.0
+    for branch in branches:
         form = linear_form(branch.relation, branch.prototypes.means())
-        queries.append(query)
         keys.append(branch.weight * form.keys)
         bias = bias + branch.weight * form.bias + branch.prototypes.biases()
+    return LinearForm(torch.cat(keys, 1), bias)
+
+
+def fused_query(branches: Iterable[Branch], features: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """What the fused keys are multiplied with: queries (n, all dims) and the offset (n,) of every score."""
+    queries, offset = [], 0.0
+    for branch, f in zip(branches, features, strict=True):
+        query, shift = query_form(branch.relation, f)
+        queries.append(query)
         offset = offset + branch.weight * shift
-    return torch.cat(queries, 1) @ torch.cat(keys, 1).T + bias + offset.unsqueeze(1)
+    return torch.cat(queries, 1), offset
+
+
+def fused_scores(branches: Iterable[Branch], features: Iterable[Tensor], form: LinearForm | None = None) -> Tensor:
+    """Sum of the branches' relations as one product, float32: features of each branch (n, d_b) -> (n, classes).
+
+    `form` is what `fused_form` gave for these branches, for those who ask often.
+    """
+    branches = tuple(branches)
+    form = form or fused_form(branches)
+    query, offset = fused_query(branches, features)
+    return query @ form.keys.T + form.bias + offset.unsqueeze(1)

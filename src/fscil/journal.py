@@ -1,0 +1,114 @@
+"""The journal of a model: every change is one step, and the last step can be taken back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from fscil.errors import FscilError
+from fscil.nn.prototypes import Row
+
+Name: TypeAlias = str | int | float | bool
+Kind = Literal["learn", "teach", "forget", "rename", "erase"]
+
+UNDOABLE = 100  # steps that can be taken back; older ones stay as a line of history
+REMEMBERED = 1000  # lines of history
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that a model holds of one class."""
+
+    name: Name
+    rows: tuple[Row, ...]  # one per branch
+    photos: tuple[bytes, ...]  # digests of the photos it was taught from
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change: what it was about, and what the model held of these classes before (None: nothing)."""
+
+    kind: Kind
+    labels: tuple[int, ...] = ()
+    names: tuple[Name, ...] = ()  # of these labels, as they were called then
+    photos: int = 0
+    renamed: Name | None = None  # the new name
+    before: tuple[Known | None, ...] | None = None  # None: cannot be taken back
+    when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S"))
+
+    def text(self) -> str:
+        """The step as a line of history."""
+        named = few([repr(name) for name in self.names])
+        return {
+            "learn": f"learned the base classes from {count(self.photos, 'photo')}",
+            "teach": f"taught {named} from {count(self.photos, 'photo')}",
+            "forget": f"forgot {named}",
+            "rename": f"renamed {named} to {self.renamed!r}",
+            "erase": "erased a class",
+        }[self.kind]
+
+
+class Journal:
+    """The steps of a model, oldest first."""
+
+    def __init__(self, steps: Sequence[Step] = ()):
+        self.steps = list(steps)
+
+    def add(self, step: Step) -> None:
+        """Writes a step down; what lies too far back can no longer be undone."""
+        self.steps.append(step)
+        if len(self.steps) > UNDOABLE:
+            self.steps[-UNDOABLE - 1] = replace(self.steps[-UNDOABLE - 1], before=None)
+        del self.steps[:-REMEMBERED]
+
+    def take_back(self) -> Step:
+        """Removes the last step and gives it to the one who undoes it."""
+        last = self.steps[-1] if self.steps else None
+        if last is None or last.kind == "learn":
+            raise FscilError("there is nothing to undo: the model is as it was learned")
+        if last.before is None:
+            why = "erased a class, which is final" if last.kind == "erase" else "lies too far back"
+            raise FscilError(f"the last change cannot be undone: it {why}")
+        return self.steps.pop()
+
+    def labels_called(self, name: Name) -> set[int]:
+        """Labels that any step calls by this name."""
+        calls = ((label, {called, step.renamed}) for step in self.steps for label, called in _pairs(step))
+        return {label for label, called in calls if name in called}
+
+    def names_of(self, labels: Collection[int]) -> set[Name]:
+        """Every name that any step gives these labels."""
+        names = {n for step in self.steps for label, called in _pairs(step) if label in labels for n in (called, step.renamed)}
+        return {name for name in names if name is not None}
+
+    def largest_label(self) -> int:
+        """The largest label that any step is about, -1 if none is about any."""
+        return max((label for step in self.steps for label in step.labels), default=-1)
+
+    def erase(self, labels: Collection[int], names: Collection[Name]) -> None:
+        """Removes every line about these labels or names, and with it the way back to any earlier state."""
+        kept = []
+        for step in self.steps:
+            pairs = [(label, called) for label, called in _pairs(step) if label not in labels and called not in names]
+            if step.kind == "rename" and step.renamed in names:
+                pairs = []
+            if pairs or not step.labels:
+                left, called = zip(*pairs, strict=True) if pairs else ((), ())
+                kept.append(replace(step, labels=left, names=called, before=None))
+        self.steps = [*kept, Step("erase")]
+
+
+def _pairs(step: Step) -> list[tuple[int, Name]]:
+    return list(zip(step.labels, step.names, strict=True))
+
+
+def count(number: int, thing: str, things: str = "") -> str:
+    """A number of things in words: 1 photo, 5 photos, 3 classes."""
+    return f"{number} {thing if number == 1 else things or thing + 's'}"
+
+
+def few(texts: Sequence[str], shown: int = 3) -> str:
+    """The first of many texts."""
+    return ", ".join(texts[:shown]) + (f" and {len(texts) - shown} more" if len(texts) > shown else "")

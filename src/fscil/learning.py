@@ -1,0 +1,178 @@
+"""Learning the base classes: choose a strength, look at the photos once, train and calibrate on what was seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fscil import calibration, transfer
+from fscil.errors import FscilError
+from fscil.journal import Name, count
+from fscil.looking import TURNS, look
+from fscil.model import Model
+from fscil.nn.branches import Branch
+from fscil.nn.relations import mean_of_labels
+from fscil.photos import Source, Unreadable, name_of
+from fscil.progress import Bar
+from fscil.teaching import repeated_advice, sort_out
+
+Strength = Literal["auto", "prototypes", "transfer", "full"]
+TURNED = 30  # photos per class that are also encoded turned around; more cost time and change little
+HELD_OUT = 5  # every fifth photo is kept from training, for calibration
+TRIED = 16  # photos that are encoded to see how fast it goes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How the base classes are going to be learned."""
+
+    strength: Literal["prototypes", "transfer"]
+    why: str
+    held: frozenset[int]  # positions of the photos kept from training
+    turned: frozenset[int]  # positions of the photos that are also encoded turned around
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Features of each branch (n, dim) with the rows 0 ... k - 1 of their classes; `held` marks those kept from training."""
+
+    features: list[Tensor]
+    rows: Tensor
+    held: Tensor
+    turned: Tensor | None  # (n, 3, dim); nan where a photo was not turned
+
+
+Tell = Callable[[str], None]
+
+
+def learn(
+    model: Model,
+    sources: Sequence[Source],
+    names: Sequence[Name],
+    strength: Strength = "auto",
+    false_acceptance: float = 0.05,
+    settings: transfer.Settings = transfer.Settings(),
+    seed: int = 0,
+    tell: Tell = lambda text: None,
+) -> list[Unreadable]:
+    """Teaches an empty model its base classes from photos; `tell` hears what is done, why and for how long."""
+    plan = plan_for(model, names, strength, seed)
+    plan = replace(plan, seconds=seconds(model, sources, plan, settings))
+    tell(f"{plan.strength}: {plan.why}; about {plan.seconds:.0f} s")
+    seen = look(model, sources, "looking at photos", plan.turned)
+    called = [names[p] for p in seen.positions]
+    taken, repeated, foreign = sort_out(seen.digests, called, {})
+    titles = [name_of(sources[p], p) for p in seen.positions]
+    for advice in repeated_advice([titles[i] for i in repeated], {titles[i]: other for i, other in foreign.items()}):
+        tell(advice)
+    if not taken:
+        raise FscilError("none of the photos could be read; nothing was learned")
+    called, positions = [called[i] for i in taken], [seen.positions[i] for i in taken]
+    turned = None
+    if seen.turned:
+        missing = torch.full((len(TURNS), model.branches[0].encoder.dim), torch.nan)
+        turned = torch.stack([seen.turned.get(p, missing) for p in positions])
+    learned = Learned(
+        [f[taken] for f in seen.features], rows_of(called), torch.tensor([p in plan.held for p in positions]), turned
+    )
+    learn_features(model, learned, called, plan.strength, false_acceptance, settings, seed, [seen.digests[i] for i in taken])
+    return seen.unreadable
+
+
+def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int) -> Plan:
+    """The strength asked for or, for `auto`, the strongest that takes seconds and that the photos suffice for."""
+    rng = torch.Generator().manual_seed(seed)
+    held, turned, trained = set(), set(), []
+    for positions in _by_name(names).values():
+        order = [positions[i] for i in torch.randperm(len(positions), generator=rng).tolist()]
+        kept = max(1, len(order) // HELD_OUT) if len(order) > 2 else 0
+        held |= set(order[:kept])
+        turned |= set(order[kept : kept + TURNED])
+        trained.append(len(order) - kept)
+    able, why_not = _transferable(model, trained)
+    if strength == "transfer" and not able:
+        raise FscilError(f"strength transfer is not possible: {why_not}; take strength prototypes")
+    if strength == "prototypes" or not able:
+        why = "as asked" if strength == "prototypes" else why_not
+        return Plan(strength="prototypes", why=why, held=frozenset(held), turned=frozenset())
+    why = f"{count(len(trained), 'class', 'classes')} with {count(len(names), 'photo')} suffice to train a complementary map"
+    return Plan(strength="transfer", why=why, held=frozenset(held), turned=frozenset(turned) if model.view else frozenset())
+
+
+def _transferable(model: Model, trained: Sequence[int]) -> tuple[bool, str]:
+    if len(model.branches) != 2 or model.branches[0].encoder is not model.branches[1].encoder:
+        return False, "the encoder already brings a trained complementary branch"
+    if not transfer.enough(trained):
+        return False, "fewer than five classes have enough photos (six) to train anything on"
+    return True, ""
+
+
+@torch.no_grad()
+def seconds(model: Model, sources: Sequence[Source], plan: Plan, settings: transfer.Settings) -> float:
+    """About how long learning takes on this machine, from a few photos and two tasks."""
+    tried = sources[:TRIED]
+    began = time.perf_counter()
+    look(model, tried)
+    passes = len(sources) + len(TURNS) * len(plan.turned)
+    encoding = (time.perf_counter() - began) / max(1, len(tried)) * passes
+    return encoding + (transfer.seconds(model.branches[0].encoder.dim, settings) if plan.strength == "transfer" else 0)
+
+
+def learn_features(
+    model: Model,
+    learned: Learned,
+    names: Sequence[Name],
+    strength: str,
+    false_acceptance: float = 0.05,
+    settings: transfer.Settings = transfer.Settings(),
+    seed: int = 0,
+    photos: Sequence[bytes] = (),
+) -> None:
+    """Trains the complementary map if asked for, calibrates on the held-out photos, and takes the classes in."""
+    features, train = list(learned.features), ~learned.held
+    if model.branches[0].encoder is model.branches[-1].encoder and len(model.branches) == 2:
+        features[1] = complement(model.branches[1], learned, strength, settings, seed)
+    kinds, weights = [b.relation for b in model.branches], [float(b.weight) for b in model.branches]
+    if bool(learned.held.any()):
+        made = calibration.rehearsals(
+            kinds, [f[train] for f in features], learned.rows[train], [f[~train] for f in features], learned.rows[~train]
+        )
+        if len(model.branches) == 2 and model.branches[0].encoder is model.branches[1].encoder:
+            weights = calibration.balance(made, weights)
+            model.branches[1].weight.fill_(weights[1])
+        model.calibration = calibration.fit(made, weights, false_acceptance)
+    model.origin = replace(model.origin, strength=strength)
+    model.begin(names, features, photos)
+
+
+def complement(branch: Branch, learned: Learned, strength: str, settings: transfer.Settings, seed: int) -> Tensor:
+    """Sets feature scale and map of the complementary branch; gives its features (n, dim) of all photos."""
+    f, rows, train = learned.features[0], learned.rows, ~learned.held
+    g = transfer.fitted_scale(f[train], rows[train], f[~train], rows[~train], settings.scale)
+    branch.feature_scale.fill_(g)
+    if strength == "transfer":
+        use = train if learned.turned is None else train & ~learned.turned[:, 0, 0].isnan()
+        cached = transfer.Cached(f[use], None if learned.turned is None else learned.turned[use], rows[use])
+        means = mean_of_labels(f[train], rows[train])[1]
+        with Bar("complementary map", settings.tasks) as bar:
+            branch.whitening.copy_(transfer.train(cached, means, g, settings, torch.Generator().manual_seed(seed), bar))
+    return g * f @ branch.whitening
+
+
+def rows_of(names: Sequence[Name]) -> Tensor:
+    """Rows 0 ... k - 1 in the order in which the names first come."""
+    place = {name: row for row, name in enumerate(dict.fromkeys(names))}
+    return torch.tensor([place[name] for name in names])
+
+
+def _by_name(names: Sequence[Name]) -> dict[Name, list[int]]:
+    found: dict[Name, list[int]] = {}
+    for position, name in enumerate(names):
+        found.setdefault(name, []).append(position)
+    return found

@@ -1,0 +1,209 @@
+"""FACT: Forward Compatible Few-Shot Class-Incremental Learning (Zhou, Wang, Ye, Ma, Pu, Zhan; CVPR 2022).
+
+The base session keeps room for the classes to come: as many virtual prototypes as there will be new classes lie among
+the base classes, and every image also has to be close to one of them. Mixtures of two images, made in the middle of
+the network, play the new classes: they belong to a virtual prototype first and to a base class second. Afterwards the
+encoder is frozen, new classes are class means, and an image is compared to a class also by way of the virtual ones.
+
+paper                       here
+phi                         self.encoder
+W, P_v                      rows of `Reserved.weight`: of the base classes, then the virtual ones
+l(f_v(x), y)                cross-entropy over the base rows
+Mask(f_v(x), y), y^         `Reserved.reserve`        the true class hidden, the nearest virtual class the target
+z = h(lam g(x)+...)         `Encoder.mixed`           pairs of different classes, behind config.mix_after stages
+l(f_v(z), y^), Mask         `Reserved.forecast`
+gamma                       config.reserve
+eta                         config.eta                weight of the way through the virtual prototypes
+
+The losses are weighed as in the authors' code, L1 + gamma (L2 + L3 + L4), which also ties each virtual class to three
+base classes at random (the paper has no such ties), and hides the true class from a copy of the virtual rows that is
+never trained. It normalises the features' dimensions instead of the class vectors at inference (`axis`), reports the
+better of two classifiers in session 0 and uses AutoAugment; here it is class vectors, prototypes, and the variation
+that all methods share.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fscil.data.sessions import Benchmark, Session
+from fscil.descent import Training
+from fscil.errors import FscilError
+from fscil.methods import _method
+from fscil.methods._method import (
+    Needs,
+    Net,
+    Plan,
+    base_plan,
+    cross_entropy,
+    freeze,
+    label_rows,
+    prepare,
+    training_pixels,
+)
+from fscil.nn.branches import Branch
+from fscil.nn.encoders import Encoder
+from fscil.nn.noise import beta
+from fscil.nn.prototypes import Prototypes
+from fscil.nn.relations import cosine
+from fscil.stages import Epoch
+from fscil.training import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(_method.Common):
+    """Defaults are the authors' settings that most of their data sets share."""
+
+    total_classes: int = 0  # how many classes there will be in the end, which has to be known in advance
+    reserve: float = 0.01  # gamma, weight of the losses that keep room for new classes
+    start: float = 0.0  # share of the epochs after which these losses begin
+    alpha: float = 0.5  # the share of an image in a mixture is drawn from Beta(alpha, alpha)
+    mix_after: int = 3  # stages of the encoder before images are mixed; 3: behind layer2 of a ResNet
+    tied: int = 3  # base classes to which a virtual class is tied; 0: to all
+    eta: float = 0.1  # weight of the virtual prototypes at inference, from session 1 on
+    neighbours: int = 40  # virtual prototypes, the nearest ones, by way of which an image is compared
+    axis: Literal["class", "dimension"] = "class"  # what is normalised there: class vectors (released code: dimension)
+
+
+class Reserved(nn.Module):
+    """Cosine classifier with a row for every class there will ever be: base classes first, then virtual ones."""
+
+    def __init__(self, dim: int, base: int, total: int, scale: float, tied: int, generator: torch.Generator):
+        super().__init__()
+        self.base, self.scale = base, scale
+        rows = nn.init.orthogonal_(torch.empty(total, dim), generator=generator)
+        self.weight = nn.Parameter(rows)
+        self.register_buffer("virtual", rows[base:].clone())  # V, which is not trained
+        self.register_buffer("ties", random_ties(base, total - base, tied, generator))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (n, base classes)."""
+        return self.scale * cosine(features, self.weight[: self.base])
+
+    def hidden(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (n, all classes) of base rows and V without the true class, and the virtual class to be."""
+        logits = self.scale * cosine(features, torch.cat([self.weight[: self.base], self.virtual]))
+        logits = logits.scatter(1, rows[:, None], -torch.inf)
+        allowed = self.ties[rows]
+        allowed = allowed | ~allowed.any(1, keepdim=True)  # a class that nothing is tied to may take any
+        nearest = logits[:, self.base :].masked_fill(~allowed, -torch.inf).argmax(1)
+        return logits, self.base + nearest
+
+    def reserve(self, features: Tensor, rows: Tensor) -> Tensor:
+        """L2: next to its own class an image belongs to a virtual one."""
+        return F.cross_entropy(*self.hidden(features, rows))
+
+    def forecast(self, mixtures: Tensor) -> Tensor:
+        """L3 + L4: a mixture belongs to a virtual class, next to that to a base class."""
+        logits = self.scale * cosine(mixtures, self.weight)
+        virtual = self.base + logits[:, self.base :].argmax(1)
+        second = logits.scatter(1, virtual[:, None], -torch.inf)
+        return F.cross_entropy(logits, virtual) + F.cross_entropy(second, logits[:, : self.base].argmax(1))
+
+
+def random_ties(base: int, virtual: int, tied: int, generator: torch.Generator) -> Tensor:
+    """Which base class may take which virtual one (base, virtual): each of these has `tied` base classes, or all."""
+    order = torch.rand(base, virtual, generator=generator).argsort(0).argsort(0)
+    return order < (tied or base)
+
+
+class Method(_method.Prototypical):
+    """One Branch, compared to directly and through virtual prototypes."""
+
+    needs = Needs(total_classes=True, stages=True)
+    config: Config
+
+    def __init__(self, config: Config, encoder: Encoder):
+        super().__init__(config, encoder)
+        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.virtual = Prototypes(encoder.dim)
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.branches[0].encoder
+
+    def check(self, benchmark: Benchmark) -> None:
+        c, classes, stages = self.config, len(benchmark.class_names), len(self.encoder.stages)
+        if c.total_classes < classes:
+            raise FscilError(
+                f"FACT has to know the number of all classes in advance: {benchmark.name} will have {classes}, "
+                f"total_classes is {c.total_classes}; set --total-classes {classes}"
+            )
+        if c.total_classes == benchmark.base_classes:
+            raise FscilError("all classes are base classes, so FACT has none to keep room for; lower --base-classes")
+        if not 1 <= c.mix_after < stages:
+            what = "is one piece" if stages == 1 else f"has {stages} stages"
+            raise FscilError(
+                f"FACT mixes images behind stage {c.mix_after}, but encoder {c.encoder} {what}; "
+                "change --mix-after or --encoder"
+            )
+
+    def learn_base(self, session: Session, run: Run) -> None:
+        c, base = self.config, len(session.classes)
+        head = Reserved(self.encoder.dim, base, c.total_classes, c.scale, c.tied, run.rng("head"))
+        prepare(self, self.encoder, session, run)
+        net = Net(self.encoder, head)
+        self.train_base(net, session, run)
+        freeze(net)
+        self.virtual.clear()
+        self.virtual.add(torch.arange(c.total_classes - base), head.weight[base:])
+        self.teach_base(session, run)
+
+    def train_base(self, net: Net, session: Session, run: Run) -> None:
+        c, row, steps = self.config, label_rows(session.classes), math.ceil(len(session.train) / self.config.base.batch)
+        net.train()
+        for epoch in run.epochs("base", net, net, c.base, steps):
+            view = self.train_view(session, training_pixels(c.base, c.pixels, epoch.progress))
+            for x, y in epoch.batches(session.train, view, c.base.batch):
+                if c.reserve and epoch.progress >= c.start:
+                    epoch.step(self.loss(net, x, row[y], epoch))
+                else:
+                    epoch.step(cross_entropy(net(x), row[y], c.base))
+
+    def loss(self, net: Net, x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
+        """L1 + gamma (L2 + L3 + L4) of one batch."""
+        c, rng = self.config, epoch.rng("mixture", epoch.next)
+        lam, partner = beta(c.alpha, c.alpha, rng), torch.randperm(len(x), generator=rng)
+        f, mixtures = net.encoder.mixed(x, c.mix_after, lambda h: lam * h + (1 - lam) * h[partner])
+        room = net.head.reserve(f, rows)
+        different = rows != rows[partner]
+        if bool(different.any()):
+            room = room + net.head.forecast(mixtures[different])
+        return cross_entropy(net.head(f), rows, c.base) + c.reserve * room
+
+    def relate(self, features: list[Tensor]) -> Tensor:
+        """Cosines and, from session 1 on, the mean of two softmaxes: of cosines and of the way through virtual ones."""
+        c, relations = self.config, self.branches[0].relate(features[0])
+        if not c.eta or len(self.classes) + self.virtual.size == c.total_classes:
+            return relations
+        return c.eta * self.by_way(features[0]).softmax(1) + (1 - c.eta) * (c.scale * relations).softmax(1)
+
+    def by_way(self, features: Tensor) -> Tensor:
+        """Cosine to the nearest virtual prototypes times the cosine of these to each class, summed: (n, classes)."""
+        W = self.branches[0].prototypes.means()
+        V = F.normalize(self.virtual.means() @ self.branches[0].whitening, dim=1)
+        near = F.normalize(features, dim=1) @ V.T
+        nearest = near.topk(min(self.config.neighbours, len(V)), 1)
+        kept = torch.zeros_like(near).scatter(1, nearest.indices, nearest.values)
+        return kept @ V @ F.normalize(W, dim=1 if self.config.axis == "class" else 0).T
+
+    def plan(self, base: Session) -> list[Plan]:
+        c, n = self.config, len(base.train)
+        return [*base_plan(c.base, c.pixels, n), *self.mixing_plan(c.base, n), self.teaching_plan(n)]
+
+    def mixing_plan(self, training: Training, images: int) -> list[Plan]:
+        """The second pass of mixed images, through the later stages only, as a number of whole passes."""
+        c, steps = self.config, math.ceil(images / training.batch)
+        shares = [epoch / training.epochs for epoch in range(training.epochs)] if c.reserve else []
+        sizes = [training_pixels(training, c.pixels, share) for share in shares if share >= c.start]
+        counts = {size: sizes.count(size) for size in sizes}
+        later = {size: 1 - self.encoder.macs(size, c.mix_after) / self.encoder.macs(size) for size in counts}
+        batch = math.ceil(images / steps)
+        return [
+            Plan(f"mixtures at {size} px", size, k * steps, batch, round(k * images * later[size]), 0)
+            for size, k in counts.items()
+        ]

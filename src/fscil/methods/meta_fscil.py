@@ -1,0 +1,194 @@
+"""MetaFSCIL: A Meta-Learning Approach for Few-Shot Class Incremental Learning (Chi et al., CVPR 2022), reconstructed.
+
+The network learns to learn sessions: sequences of pseudo-sessions are cut from the base session, an inner loop adapts
+fast weights to the support of each as if it were a real session, and the outer loop moves the slow weights so that all
+classes seen in the sequence are recognised afterwards. A light auxiliary network gates the stages of the encoder; only
+the outer loop trains it. Real sessions run the inner loop, starting from what was meta-learned.
+
+paper                            here
+theta, fast weights              self.encoder without gates and classifier rows; `adapt`
+phi (guided modulation, BGM)     the gates of `modulated`
+D_S, D_Q of a sequence           `Drawn.support`, `Drawn.query`
+inner, outer loop                config.inner (and .warm_up), config.meta
+
+No official code exists. Sampling, warm-up and step counts follow two re-implementations that agree on them; learning
+rates and the number of sequences are ours. So is the form of the gates: the paper's second network is as deep as the
+first, here each stage has channel gates made from its own activations and guided by its own weights. New rows start as
+class means, so that without a single step the method is the prototype baseline. Gradients are of first order unless
+`second_order`, and of each pseudo-session alone: what earlier ones moved counts as a constant.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fscil.data.episodes import Sampling, class_pool
+from fscil.data.sessions import Benchmark, Session
+from fscil.descent import Descent
+from fscil.errors import FscilError
+from fscil.methods import _method
+from fscil.methods._headed import Headed
+from fscil.methods._meta_fscil import Drawn, Parameters, Shape, adapt, modulated, sequences, ungated, with_gradient
+from fscil.methods._method import Needs, Plan, base_plan, embed_all, fit_cosine_classifier, freeze, label_rows
+from fscil.nn.encoders import Encoder
+from fscil.nn.heads import GrowingCosine
+from fscil.nn.relations import cosine, mean_of_labels
+from fscil.training import Run
+
+ROWS = "rows"  # name of the classifier among the fast weights
+
+
+def plain(epochs: int, lr: float) -> Descent:
+    return Descent(epochs=epochs, lr=lr, momentum=0.0, weight_decay=0.0, gamma=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(_method.Common):
+    """Defaults are the re-implementations on miniImageNet; learning rates and `meta.epochs` are ours."""
+
+    meta: Descent = field(default_factory=lambda: Descent(epochs=20, lr=1e-3, weight_decay=5e-4))  # outer loop
+    inner: Descent = field(default_factory=lambda: plain(5, 1e-3))  # inner loop: encoder and rows, a step per epoch
+    warm_up: Descent = field(default_factory=lambda: plain(20, 0.1))  # before it: new rows alone, a step per epoch
+    tasks: int = 10  # sequences per epoch
+    pseudo_base: int = 20  # classes of the first pseudo-session
+    pseudo_shots: int = 50  # support images of each of them
+    pseudo_sessions: int = 8  # pseudo-sessions after the first
+    way: int = 5  # classes of each of them
+    shot: int = 5  # support images of each class
+    query: int = 50  # query images of each class seen, in every pseudo-session
+    second_order: bool = False  # whether the outer loop looks through the steps of the inner one
+    bgm: Literal["light", "off"] = "light"  # guided modulation
+
+    def __post_init__(self) -> None:
+        for name in ("inner", "warm_up"):
+            d = getattr(self, name)
+            if d.optimizer != "sgd" or d.momentum or d.weight_decay:
+                raise FscilError(
+                    f"{name} is plain gradient descent: its optimizer must be sgd, momentum and weight_decay 0"
+                )
+
+
+class Method(Headed):
+    """Encoder with gates and a cosine classifier, both of which every session moves."""
+
+    needs = Needs(exemplars="nothing", stages=True)
+    config: Config
+
+    def __init__(self, config: Config, encoder: Encoder):
+        gated = modulated(encoder) if config.bgm == "light" else encoder
+        super().__init__(config, gated, GrowingCosine(encoder.dim, config.scale))
+        self._plain = [encoder]  # in a list: its stages already belong to the gated encoder
+
+    @property
+    def shape(self) -> Shape:
+        c = self.config
+        later = c.pseudo_sessions
+        return Shape((c.pseudo_base, *[c.way] * later), (c.pseudo_shots, *[c.shot] * later), c.query)
+
+    @property
+    def sampling(self) -> Sampling:
+        """An episode as large as a sequence, to check what can be drawn."""
+        return Sampling(self.shape.seen[-1], max(self.shape.shots), self.config.query, "none")
+
+    def check(self, benchmark: Benchmark) -> None:
+        c = self.config
+        if c.bgm == "light" and len(self.encoder.stages) == 1:
+            raise FscilError(
+                f"guided modulation gates the stages of an encoder, but {c.encoder} is one piece; set --bgm off"
+            )
+        class_pool(next(benchmark.sessions(held_out=c.held_out)).train, self.sampling)
+
+    def learn_base(self, base: Session, run: Run) -> None:
+        fit_cosine_classifier(self, self._plain[0], base, run)
+        self.meta_learning(base, run)
+        freeze(self)
+        f = embed_all(self.encoder, base.train, self.test_view(base), run)
+        self.head.grow(base.classes, imprinted(f, label_rows(base.classes)[base.train.labels]))
+
+    def meta_learning(self, base: Session, run: Run) -> None:
+        c, pool = self.config, class_pool(base.train, self.sampling)
+        self.encoder.eval().requires_grad_(True)
+        for epoch in run.epochs("meta-learning", self.encoder, self.encoder, c.meta, c.tasks):
+            for sequence in sequences(base.train, pool, self.train_view(base), self.shape, c.tasks, epoch):
+                epoch.step(self.outer_loss(self.share(sequence, run)))
+
+    def share(self, sequence: Drawn, run: Run) -> Drawn:
+        """The part of one of several devices: the whole support, every world-th query."""
+        if self.config.query % run.world:
+            raise FscilError(
+                f"{self.config.query} queries per class cannot be shared by {run.world} devices; change --query"
+            )
+        return Drawn(sequence.support, sequence.query[:, run.rank :: run.world])
+
+    def outer_loss(self, sequence: Drawn) -> Tensor:
+        """Mean over the pseudo-sessions of the queries' loss after each; activations of one are in memory at a time."""
+        slow, trained = ungated(self.encoder), list(self.encoder.parameters())
+        moved: dict[str, Tensor] = {}
+        W, total, gradients = torch.zeros(0, self.encoder.dim), 0.0, [torch.zeros_like(p) for p in trained]
+        for S in sequence.support:
+            start = {name: p + moved[name] if moved else p for name, p in slow.items()}
+            fast = self.adapted(S.flatten(0, 1), rows_of(S) + len(W), W, start)
+            Q = sequence.query[: len(fast[ROWS])]
+            loss = self.fast_loss(Q.flatten(0, 1), rows_of(Q), fast) / len(sequence.support)
+            for sum_, g in zip(gradients, torch.autograd.grad(loss, trained, materialize_grads=True), strict=True):
+                sum_ += g
+            total, W = total + loss.item(), fast.pop(ROWS).detach()
+            moved = {name: (p - slow[name]).detach() for name, p in fast.items()}
+        return with_gradient(total, trained, gradients)
+
+    def adapted(self, x: Tensor, y: Tensor, W: Tensor, start: Parameters) -> dict[str, Tensor]:
+        """Fast weights after a pseudo-session of images x with rows y, behind the rows W of earlier ones."""
+        c = self.config
+        with torch.no_grad():
+            f = functional_call(self.encoder, dict(start), (x,))
+        new = {ROWS: imprinted(f, y).requires_grad_()}
+        new = adapt(lambda p: self.loss(f, y, torch.cat([W, p[ROWS]])), new, c.warm_up)
+        rows = torch.cat([W, new[ROWS]]).detach().requires_grad_()
+        return adapt(lambda p: self.fast_loss(x, y, p), {**start, ROWS: rows}, c.inner, c.second_order)
+
+    def fast_loss(self, x: Tensor, y: Tensor, fast: Parameters) -> Tensor:
+        weights = {name: p for name, p in fast.items() if name != ROWS}
+        return self.loss(functional_call(self.encoder, weights, (x,)), y, fast[ROWS])
+
+    def loss(self, f: Tensor, y: Tensor, W: Tensor) -> Tensor:
+        """Cross-entropy of features (n, d) that belong to rows y (n,) of W."""
+        return F.cross_entropy(self.config.scale * cosine(f, W), y)
+
+    def learn_new(self, session: Session, run: Run) -> None:
+        """The inner loop on a real session; the result are the weights to go on with."""
+        x = next(session.train.batches([torch.arange(len(session.train))], self.test_view(session)))
+        with torch.no_grad():
+            f = self.encoder.eval()(x)
+        W, own = self.head.weight.detach(), label_rows(session.classes)[session.train.labels]
+        y, new = own + len(W), nn.ParameterList([imprinted(f, own)])
+        for epoch in run.epochs("warm-up", new, new, self.config.warm_up, 1):
+            epoch.step(self.loss(f, y, torch.cat([W, new[0]])))
+        self.head.grow(session.classes, new[0])
+        freeze(self.net)
+        for parameter in (*ungated(self.encoder).values(), *self.head.parameters()):
+            parameter.requires_grad_(True)
+        for epoch in run.epochs("adaptation", self.net, self.net, self.config.inner, 1):
+            epoch.step(F.cross_entropy(self.net(x), y))
+        freeze(self.net)
+
+    def plan(self, base: Session) -> list[Plan]:
+        c, n, shape, steps = self.config, len(base.train), self.shape, self.config.meta.epochs * self.config.tasks
+        support, queries = shape.support_images, [c.query * seen for seen in shape.seen]
+        trained = steps * (c.inner.epochs * support + sum(queries))
+        meta = Plan("meta-learning", c.pixels, steps, max(queries), trained, steps * support)
+        means = Plan("prototypes", c.pixels, 1, min(n, 500), 0, n)
+        return [*base_plan(c.base, c.pixels, n), meta, means]
+
+
+def imprinted(features: Tensor, rows: Tensor) -> Tensor:
+    """The directions of the mean features of each class, in the order of their rows."""
+    return F.normalize(mean_of_labels(features, rows)[1], dim=1)
+
+
+def rows_of(images: Tensor) -> Tensor:
+    """Row of each image of (classes, k, ...), flattened: 0 for the k images of the first class, and so on."""
+    return torch.arange(len(images)).repeat_interleave(images.shape[1])

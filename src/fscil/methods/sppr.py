@@ -1,0 +1,210 @@
+"""SPPR: Self-Promoted Prototype Refinement for Few-Shot Class-Incremental Learning (Zhu et al., CVPR 2021).
+
+Encoder, base prototypes and everything else are trained in one go by random episode selection: in every step some base
+classes play new ones, their learned prototypes are replaced by the means of a few support images, and all prototypes
+are refined by attending to each other. A small network learns to tell how related an image and a refined prototype are.
+Nothing is trained later; the means of new classes join the base prototypes and are refined together with them.
+
+paper                            here
+theta_p (base prototypes)        P, afterwards the first rows of self.branches[0].prototypes
+random episode selection (RESS)  self.episode_selection, `replaced`
+dynamic relation projection      self.attention        queries C, keys and values [C; old prototypes]
+relation metric                  self.relation
+
+The paper describes relation coefficients in an embedding space; its code is an attention with residual, as here. Also
+from the code: no momentum, unrefined prototypes as long as there are no new classes, and on CUB-200 for ever for base
+classes (`refine`). Here zeroed rows are no keys, in training as in sessions. The authors' code draws new shots of all
+new classes in every session, which no method can do in this protocol; the setting `shot_view` has their augmentation.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fscil.data.episodes import Sampling, Task, class_pool, episodes
+from fscil.data.sessions import Benchmark, Session
+from fscil.descent import Training
+from fscil.methods import _method
+from fscil.methods._method import Plan, base_plan, cross_entropy, fit_cosine_classifier, freeze, label_rows, prepare
+from fscil.nn.attention import SetAttention
+from fscil.nn.branches import Branch
+from fscil.nn.encoders import Encoder
+from fscil.nn.relations import class_means
+from fscil.stages import Epoch
+from fscil.training import Run
+
+QUERIES = 500  # related at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(_method.Common):
+    """Defaults are the authors' code on CIFAR-100. Without `pretrain` the settings `base` are not used."""
+
+    transfer: Training = field(
+        default_factory=lambda: Training(
+            epochs=56, batch=128, lr=0.1, momentum=0.0, weight_decay=5e-4, schedule="cosine"
+        )
+    )  # random episode selection
+    pretrain: bool = False  # starts from the base session that others share and its class means (paper: from nothing)
+    way: int = 5  # pseudo-new classes of a task
+    spare: int = 3  # classes drawn beyond `way`, so that the tasks of a step differ
+    shot: int = 5  # support images per class
+    pseudo_tasks: int = 3  # tasks per step
+    hidden: int = 64  # width of the relation network
+    dropout: float = 0.5  # in the relation network
+    attention_dropout: float = 0.1  # in the refinement
+    refine: Literal["all", "new", "always"] = "all"  # prototypes refined in sessions; always: in the base session too
+    shot_view: Literal["test", "train"] = "test"  # view of the shots (the authors' code: augmented, as in training)
+
+
+class RelationNetwork(nn.Module):
+    """A score of every pair of a feature (n, d) and a prototype (..., c, d), both of unit length -> (..., n, c)."""
+
+    def __init__(self, dim: int, hidden: int, dropout: float):
+        super().__init__()
+        self.feature = nn.Linear(dim, hidden)  # these two are one layer on the concatenated pair, whose
+        self.prototype = nn.Linear(dim, hidden, bias=False)  # products are not repeated for each pair
+        layers = [nn.BatchNorm1d(hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden)]
+        layers += [nn.BatchNorm1d(hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 1)]
+        self.rest = nn.Sequential(*layers)
+
+    def forward(self, features: Tensor, prototypes: Tensor) -> Tensor:
+        f, p = self.feature(F.normalize(features, dim=-1)), self.prototype(F.normalize(prototypes, dim=-1))
+        pairs = f.unsqueeze(1) + p.unsqueeze(-3)
+        return self.rest(pairs.flatten(0, -2)).view(pairs.shape[:-1])
+
+
+class Method(_method.Prototypical):
+    """One Branch, the refinement of its prototypes, and the relation network."""
+
+    config: Config
+
+    def __init__(self, config: Config, encoder: Encoder):
+        super().__init__(config, encoder)
+        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views)])
+        self.attention = SetAttention(encoder.dim, config.attention_dropout)
+        self.relation = RelationNetwork(encoder.dim, config.hidden, config.dropout)
+        self.register_buffer("base_classes", torch.tensor(0))
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.branches[0].encoder
+
+    @property
+    def sampling(self) -> Sampling:
+        c = self.config
+        return Sampling(c.way + c.spare, c.shot, 0, "none")
+
+    def check(self, benchmark: Benchmark) -> None:
+        class_pool(next(benchmark.sessions(held_out=self.config.held_out)).train, self.sampling)
+
+    def learn_base(self, base: Session, run: Run) -> None:
+        bank, P = self.branches[0].prototypes, torch.zeros(len(base.classes), self.encoder.dim)
+        if self.config.pretrain:
+            fit_cosine_classifier(self, self.encoder, base, run)
+            self.teach(base, run)
+            P = bank.means()[bank.rows(torch.tensor(base.classes))]
+            bank.clear()
+        else:
+            prepare(self, self.encoder, base, run)
+        P = self.episode_selection(base, P, run)
+        freeze(self)
+        for label, row in zip(base.classes, P, strict=True):
+            bank.set(label, row)
+        self.base_classes.fill_(len(P))
+
+    def episode_selection(self, base: Session, P: Tensor, run: Run) -> Tensor:
+        """Trains everything; P (classes, d) are the prototypes before and, given back, after it."""
+        c, row = self.config, label_rows(base.classes)
+        trained = nn.ModuleList([self, nn.ParameterList([P])]).requires_grad_(True)
+        steps = math.ceil(len(base.train) / c.transfer.batch)
+        for epoch in run.epochs("RES", trained, trained, c.transfer, steps):
+            trained.train()
+            for x, y, support in self.batches(base, epoch, steps):
+                chosen = subsets(c.pseudo_tasks, len(support.classes), c.way, epoch.rng("pseudo-new", epoch.next))
+                epoch.step(self.loss(trained[1][0], x, row[y], support.S, row[support.classes], chosen))
+        return trained[1][0].detach()
+
+    def batches(self, base: Session, epoch: Epoch, steps: int) -> Iterator[tuple[Tensor, Tensor, Task]]:
+        """Images of all base classes with their labels, and the support of the pseudo-new ones."""
+        c = self.config
+        view = self.train_view(base, _method.training_pixels(c.transfer, c.pixels, epoch.progress))
+        support = episodes(base.train, view, self.sampling, steps, Support(epoch))
+        for (x, y), task in zip(epoch.batches(base.train, view, c.transfer.batch), support, strict=True):
+            yield x, y, task
+
+    def loss(self, P: Tensor, x: Tensor, y: Tensor, S: Tensor, rows: Tensor, chosen: list[Tensor]) -> Tensor:
+        """Cross-entropy over all base classes, in each task with other pseudo-new ones.
+
+        Images x (n, ...) of rows y (n,); support S (k, shot, ...) of rows (k,); the classes of each task among the k.
+        """
+        means = class_means(self.encoder(S.flatten(0, 1)).unflatten(0, S.shape[:2]))
+        refined = torch.stack([self.refine(*replaced(P, rows[own], means[own])) for own in chosen])
+        logits = self.relation(self.encoder(x), refined)
+        return cross_entropy(logits.flatten(0, 1), y.repeat(len(chosen)), self.config.transfer)
+
+    def refine(self, prototypes: Tensor, old: Tensor) -> Tensor:
+        """Prototypes (c, d) after they have attended to each other and to the learned ones among them (k, d)."""
+        return self.attention(prototypes, torch.cat([prototypes, old]))
+
+    @torch.no_grad()
+    def learn_new(self, session: Session, run: Run) -> None:
+        if self.config.shot_view == "test":
+            super().learn_new(session, run)
+        else:
+            shots = [torch.arange(len(session.train))]
+            x = next(session.train.batches(shots, self.train_view(session), lambda i: run.rng("shots")))
+            self.branches[0].prototypes.add(session.train.labels, self.encoder.eval()(x), self.config.new_bonus)
+
+    def prototypes(self) -> Tensor:
+        """All prototypes (classes, d) as images are related to them."""
+        C, n, which = self.branches[0].prototypes.means(), int(self.base_classes), self.config.refine
+        if len(C) == n and which != "always":
+            return C
+        refined = self.refine(C, C[:n])
+        return torch.cat([C[:n], refined[n:]]) if which == "new" else refined
+
+    def relate(self, features: list[Tensor]) -> Tensor:
+        W = self.prototypes()
+        scores = torch.cat([self.relation(f, W) for f in features[0].split(QUERIES)])
+        return scores + self.branches[0].prototypes.biases()
+
+    def plan(self, base: Session) -> list[Plan]:
+        c, n = self.config, len(base.train)
+        support = (c.way + c.spare) * c.shot
+        before = [*base_plan(c.base, c.pixels, n), self.teaching_plan(n)] if c.pretrain else []
+        stages = [
+            Plan(s.stage.replace("base", "RES"), s.pixels, s.steps, s.batch + support, s.trained + s.steps * support, 0)
+            for s in base_plan(c.transfer, c.pixels, n)
+        ]
+        return [*before, *stages]
+
+
+@dataclass(frozen=True)
+class Support:
+    """The steps of an epoch, with random numbers of their own for the support."""
+
+    epoch: Epoch
+
+    @property
+    def start(self) -> int:
+        return self.epoch.start
+
+    def rng(self, *purpose: object) -> torch.Generator:
+        return self.epoch.rng("support", *purpose)
+
+
+def subsets(count: int, size: int, way: int, rng: torch.Generator) -> list[Tensor]:
+    """`count` times `way` different numbers below `size`."""
+    return [torch.randperm(size, generator=rng)[:way] for _ in range(count)]
+
+
+def replaced(P: Tensor, rows: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+    """P (c, d) with means in some of its rows, and the other rows alone; P gets no gradient in the replaced ones."""
+    kept = torch.ones(len(P), dtype=torch.bool).index_fill(0, rows, False)
+    return P.index_copy(0, rows, means), P[kept]

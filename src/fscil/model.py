@@ -1,0 +1,173 @@
+"""Model: a sum of Branches that can be taught, corrected and asked. It knows classes by name and nothing about methods."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fscil.calibration import Calibration
+from fscil.data.views import View
+from fscil.errors import FscilError
+from fscil.journal import Journal, Known, Name, Step
+from fscil.nn.branches import Branch, embed_shared, fused_form, fused_scores
+from fscil.nn.relations import LinearForm
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the features come from; told by `fscil card` and stored in the model file."""
+
+    encoder: str  # a name that `encoders.build` knows, or "features"
+    weights: str  # in words
+    licence: str  # of the weights
+    strength: str = ""  # how the base classes were learned
+
+
+@dataclass(eq=False)
+class Model:
+    """Branches with the names of their classes, the photos they have seen, a calibration and a journal."""
+
+    branches: Sequence[Branch]
+    view: View | None  # how photos are shown to the encoder; None: it is given features
+    origin: Origin
+    calibration: Calibration = field(default_factory=Calibration)
+    journal: Journal = field(default_factory=Journal)
+    names: dict[int, Name] = field(default_factory=dict)  # by label, in the order in which the classes came
+    photos: dict[int, tuple[bytes, ...]] = field(default_factory=dict)  # digests by label
+    base: int = 0  # labels below this one are those of the base session
+    revision: str | None = None  # of the file it was loaded from or last saved to
+
+    def __post_init__(self) -> None:
+        self.branches = nn.ModuleList(self.branches).eval().requires_grad_(False)
+        self._form: LinearForm | None = None
+
+    @property
+    def classes(self) -> list[Name]:
+        """Names in the order of the columns of `scores`."""
+        return list(self.names.values())
+
+    @torch.no_grad()
+    def embed(self, images: Tensor) -> list[Tensor]:
+        """Features of images (n, 3, p, p), or of features (n, d): one (n, dim) per branch."""
+        return embed_shared(self.branches, images)
+
+    @torch.no_grad()
+    def scores(self, features: Sequence[Tensor]) -> Tensor:
+        """How close features (one (n, dim) per branch) are to each class: (n, classes) in float32."""
+        if self._form is None:
+            self._form = fused_form(self.branches)
+        return fused_scores(self.branches, features, self._form)
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """Calibrated probabilities (n, classes) of scores."""
+        return torch.softmax(self.calibration.temperature * scores, 1)
+
+    def label(self, name: Name) -> int:
+        """The label of a class; a text also finds a class whose name is a number."""
+        for label, known in self.names.items():
+            if known == name and type(known) is type(name):
+                return label
+        texts = {str(known): label for label, known in self.names.items()}
+        if str(name) in texts:
+            return texts[str(name)]
+        close = difflib.get_close_matches(str(name), texts, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it knows {len(texts)} others."
+        raise FscilError(f"the model knows no class {name!r}; {hint}")
+
+    def teach(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
+        """Counts features (one (n, dim) per branch) into the classes `names` (n,); a name that is new becomes a class."""
+        by_name = {name: label for label, name in self.names.items()}
+        following = self._next_label()
+        for name in dict.fromkeys(names):
+            if name not in by_name:
+                by_name[name] = following
+                following += 1
+        labels = [by_name[name] for name in names]
+        self._note("teach", dict(zip(labels, names, strict=True)), photos=len(names))
+        self._count_in(labels, names, features, photos)
+
+    def begin(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
+        """Takes the base classes in, in the order of their first photo, as the first step of the journal."""
+        labels = {name: label for label, name in enumerate(dict.fromkeys(names))}
+        self.base = len(labels)
+        self.journal.add(Step("learn", photos=len(names)))
+        self._count_in([labels[name] for name in names], names, features, photos)
+
+    def forget(self, name: Name) -> None:
+        """Removes a class; `undo` brings it back."""
+        label = self.label(name)
+        self._note("forget", {label: self.names[label]})
+        self._remove(label)
+
+    def rename(self, name: Name, new: Name) -> None:
+        """Gives a class another name."""
+        label = self.label(name)
+        if any(new == other and label != at for at, other in self.names.items()):
+            raise FscilError(f"there is already a class {new!r}; forget it first or choose another name")
+        self._note("rename", {label: self.names[label]}, renamed=new)
+        self.names[label] = new
+
+    def erase(self, name: Name) -> None:
+        """Removes every trace of a class, also from the journal; this is final, and nothing before it can be undone."""
+        past = self.journal.labels_called(name) - set(self.names)
+        labels = past if past and name not in self.names.values() else past | {self.label(name)}
+        names = self.journal.names_of(labels) | {self.names[label] for label in labels if label in self.names}
+        for label in labels & set(self.names):
+            self._remove(label)
+        self.journal.erase(labels, names - set(self.names.values()))
+
+    def undo(self) -> Step:
+        """Takes the last step back and gives it."""
+        step = self.journal.take_back()
+        for label, known in zip(step.labels, step.before or (), strict=True):
+            self._restore(label, known)
+        return step
+
+    def _next_label(self) -> int:
+        return max(self.journal.largest_label(), next(reversed(self.names), -1), self.base - 1) + 1
+
+    def _note(self, kind: str, about: dict[int, Name], photos: int = 0, renamed: Name | None = None) -> None:
+        before = tuple(self._known(label) for label in about)
+        self.journal.add(Step(kind, tuple(about), tuple(about.values()), photos, renamed, before))
+
+    def _known(self, label: int) -> Known | None:
+        if label not in self.names:
+            return None
+        rows = tuple(branch.prototypes.take(label) for branch in self.branches)
+        return Known(self.names[label], rows, self.photos.get(label, ()))
+
+    def _count_in(
+        self, labels: Sequence[int], names: Iterable[Name], features: Sequence[Tensor], photos: Sequence[bytes]
+    ) -> None:
+        self._form = None
+        for branch, f in zip(self.branches, features, strict=True):
+            branch.prototypes.add(torch.tensor(labels), f)
+        self.names |= dict(zip(labels, names, strict=True))
+        added: dict[int, list[bytes]] = {}
+        for label, photo in zip(labels, photos, strict=False):
+            added.setdefault(label, []).append(photo)
+        for label, digests in added.items():
+            self.photos[label] = self.photos.get(label, ()) + tuple(digests)
+
+    def _remove(self, label: int) -> None:
+        self._form = None
+        for branch in self.branches:
+            branch.prototypes.remove(label)
+        del self.names[label]
+        self.photos.pop(label, None)
+
+    def _restore(self, label: int, known: Known | None) -> None:
+        if known is None:
+            self._remove(label)
+            return
+        self._form = None
+        for branch, row in zip(self.branches, known.rows, strict=True):
+            branch.prototypes.put(label, row)
+        self.names = dict(sorted({**self.names, label: known.name}.items()))
+        self.photos.pop(label, None)
+        if known.photos:
+            self.photos[label] = known.photos

@@ -1,0 +1,182 @@
+"""The model file: one safetensors file with JSON metadata. Loading executes nothing and checks everything."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor, nn
+
+import fscil
+from fscil.backbones import FEATURES, Features
+from fscil.calibration import Calibration
+from fscil.data.views import View
+from fscil.errors import FscilError
+from fscil.journal import Journal
+from fscil.journalfile import known_tensors, read_photos, read_steps, photo_tensors, step_notes
+from fscil.locks import locked
+from fscil.model import Model, Origin
+from fscil.nn import encoders
+from fscil.nn.branches import Branch
+from fscil.runfolder import write_tensors
+
+FORMAT = 1
+SCALARS = ("weight", "feature_scale")
+VIEW = ("pixels", "mean", "std", "margin")
+DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Writes a model in one step: a reader finds the old file or the new one, never half of it."""
+    shared = list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
+    place = {id(encoder): i for i, encoder in enumerate(shared)}
+    kept = {name: tensor for branch in model.branches for name, tensor in _branch_tensors(branch).items()}
+    kept |= photo_tensors(model.photos) | known_tensors(model.journal, [branch.name for branch in model.branches])
+    notes = {
+        "format": FORMAT,
+        "program": f"fscil {fscil.__version__}",
+        "origin": asdict(model.origin),
+        "encoders": [{"dim": encoder.dim, "sha256": digest(encoder.state_dict())} for encoder in shared],
+        "branches": [_branch_notes(branch, place[id(branch.encoder)]) for branch in model.branches],
+        "view": None if model.view is None else {name: getattr(model.view, name) for name in VIEW},
+        "classes": [[label, name] for label, name in model.names.items()],
+        "base": model.base,
+        "calibration": asdict(model.calibration),
+        "journal": step_notes(model.journal),
+    }
+    notes["revision"] = hashlib.sha256((json.dumps(notes) + digest(kept)).encode()).hexdigest()
+    weights = {f"encoder.{i}.{n}": t for i, encoder in enumerate(shared) for n, t in encoder.state_dict().items()}
+    write_tensors(Path(path), weights | kept, notes)
+    model.revision = notes["revision"]
+
+
+def save_over(model: Model, path: str | Path) -> None:
+    """Saves where nothing is lost: at a new place, or over the very file the model was loaded from or last saved to."""
+    path = Path(path)
+    if not path.exists():
+        save(model, path)
+        return
+    with locked(path):
+        there = _read(path)[1].get("revision")
+        if there is None or there != model.revision:
+            raise FscilError(f"{path} holds another model, or was changed since this one was loaded; load it again, save elsewhere, or overwrite")
+        save(model, path)
+
+
+@contextmanager
+def editing(path: str | Path) -> Iterator[Model]:
+    """The model in a file, locked against other processes and saved at the end; an error leaves the file as it was."""
+    path = Path(path)
+    with locked(path):
+        model = load(path)
+        yield model
+        save(model, path)
+
+
+def load(path: str | Path) -> Model:
+    """The model in a file."""
+    path = Path(path)
+    tensors, notes = _read(path)
+    if notes.get("format") != FORMAT:
+        newer = isinstance(notes.get("format"), int) and notes["format"] > FORMAT
+        hint = "a newer version of fscil wrote it; update with pip install -U fscil" if newer else "it is no model of fscil"
+        raise FscilError(f"{path} cannot be opened: {hint}")
+    try:
+        return _model(tensors, notes)
+    except FscilError as problem:
+        raise FscilError(f"{path} is damaged: {problem}; take an older copy of it") from problem
+    except DAMAGE as problem:
+        reason = " ".join(str(problem).split())[:150]
+        raise FscilError(f"{path} is damaged ({type(problem).__name__}: {reason}); take an older copy of it") from problem
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors and their names, the same whatever file they came from."""
+    total = hashlib.sha256()
+    for name, tensor in tensors.items():
+        total.update(name.encode())
+        total.update(tensor.contiguous().numpy())
+    return total.hexdigest()
+
+
+def _branch_notes(branch: Branch, encoder: int) -> dict[str, Any]:
+    told = {name: getattr(branch, name) for name in ("name", "relation", "views", "unit")}
+    return {**told, "encoder": encoder}
+
+
+def _branch_tensors(branch: Branch) -> dict[str, Tensor]:
+    kept = {name: getattr(branch, name) for name in SCALARS}
+    if not torch.equal(branch.whitening, torch.eye(len(branch.whitening))):
+        kept["whitening"] = branch.whitening
+    kept |= {f"prototypes.{name}": tensor for name, tensor in branch.prototypes.state_dict().items()}
+    return {f"branch.{branch.name}.{name}": tensor for name, tensor in kept.items()}
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            notes = json.loads((file.metadata() or {}).get("notes", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
+        reason = "does not exist" if isinstance(problem, FileNotFoundError) else f"is no model file ({problem})"
+        raise FscilError(f"{path} {reason}; fscil learn PHOTOS --save FILE makes one") from problem
+    return tensors, notes if isinstance(notes, dict) else {}
+
+
+def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise FscilError(f"{name} holds numbers that are not finite")
+    origin, view = Origin(**notes["origin"]), None
+    if notes["view"] is not None:
+        pixels, mean, std, margin = (notes["view"][name] for name in VIEW)
+        view = View(int(pixels), tuple(map(float, mean)), tuple(map(float, std)), margin=float(margin))
+    made = [_encoder(_part(tensors, f"encoder.{i}."), told, origin, view) for i, told in enumerate(notes["encoders"])]
+    branches = [_branch(told, made[told["encoder"]], _part(tensors, f"branch.{told['name']}.")) for told in notes["branches"]]
+    names = {int(label): name for label, name in notes["classes"]}
+    if not branches or any(branch.prototypes.classes != tuple(names) for branch in branches) or list(names) != sorted(names):
+        raise FscilError("its classes are not those of its prototypes")
+    if len(set(map(repr, names.values()))) != len(names) or not all(isinstance(n, str | int | float) for n in names.values()):
+        raise FscilError("the names of its classes are no different names")
+    steps = read_steps(notes["journal"], tensors, [branch.name for branch in branches])
+    photos = read_photos(tensors)
+    if not set(photos) <= set(names):
+        raise FscilError("it remembers photos of classes that it does not know")
+    calibration = Calibration(**notes["calibration"])
+    return Model(branches, view, origin, calibration, Journal(steps), names, photos, int(notes["base"]), notes["revision"])
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], origin: Origin, view: View | None) -> nn.Module:
+    """The encoder with its weights from the file; built without memory first, so that nothing is initialised in vain."""
+    if view is None or origin.encoder == FEATURES:
+        return Features(int(told["dim"]))
+    with torch.device("meta"):
+        encoder = encoders.unsized(origin.encoder, view.pixels)
+    encoder.load_state_dict(state, assign=True)
+    if any(tensor.is_meta for tensor in (*encoder.parameters(), *encoder.buffers())):  # buffers that no file holds
+        encoder = encoders.unsized(origin.encoder, view.pixels)
+        encoder.load_state_dict(state)
+    if digest(encoder.state_dict()) != told["sha256"]:
+        raise FscilError("the weights of its encoder are not those it was saved with")
+    return encoder.to(memory_format=torch.channels_last)
+
+
+def _branch(told: Mapping[str, Any], encoder: nn.Module, kept: Mapping[str, Tensor]) -> Branch:
+    branch = Branch(told["name"], encoder, told["relation"], told["views"], unit=bool(told["unit"]))
+    for name in (*SCALARS, *(("whitening",) if "whitening" in kept else ())):
+        getattr(branch, name).copy_(kept[name])
+    branch.prototypes.load_state_dict(_part(kept, "prototypes."))
+    if branch.relation not in ("cosine", "euclid") or not bool((branch.prototypes.counts > 0).all()):
+        raise FscilError(f"branch {branch.name} is not one that can be used")
+    return branch

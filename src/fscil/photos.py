@@ -1,0 +1,201 @@
+"""Photos as people have them: files, folders, pictures, arrays, tensors. Each is read, or named with the reason why not."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import unicodedata
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fscil.data.folder import SUFFIXES
+from fscil.data.images import cut_picture
+from fscil.data.pictures import from_array, upright_rgb
+from fscil.data.views import View
+from fscil.errors import FscilError
+
+Source: TypeAlias = str | Path | Image.Image | np.ndarray | Tensor
+
+HEIC = {".heic", ".heif", ".hif"}
+PHOTO_SUFFIXES = SUFFIXES | HEIC
+MOST_PIXELS = 80_000_000  # of a picture that has to be decoded completely; JPEG files are decoded at a smaller size
+BATCH = 32
+DIGEST_BYTES = 16
+
+
+class Unreadable(FscilError):
+    """A photo that cannot be read, and why."""
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(f"{name} {reason}")
+        self.name, self.reason = name, reason
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The readable photos of one batch: their positions among the sources, their crops uint8 (n, p, p, 3), the others."""
+
+    positions: list[int]
+    crops: Tensor
+    unreadable: list[Unreadable]
+
+
+def name_of(source: Source, position: int = 0) -> str:
+    """What a photo is called when it is talked about."""
+    return str(source) if isinstance(source, str | Path) else getattr(source, "filename", "") or f"photo {position + 1}"
+
+
+def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.Image:
+    """The photo as upright RGB; `pixels` is the size at which it will be used, so that huge JPEG files are read fast."""
+    name = name_of(source, position)
+    try:
+        if isinstance(source, str | Path):
+            return _read_file(Path(source), pixels)
+        if isinstance(source, Image.Image):
+            return upright_rgb(source)
+        if isinstance(source, Tensor):
+            return from_array(source.detach().cpu().numpy(), channels_first=True)
+        if isinstance(source, np.ndarray):
+            return from_array(source)
+    except Unreadable:
+        raise
+    except ValueError as problem:
+        raise Unreadable(name, str(problem)) from problem
+    raise Unreadable(name, f"is a {type(source).__name__}; a photo is a path, a PIL image, an array or a tensor")
+
+
+def _read_file(path: Path, pixels: int | None) -> Image.Image:
+    _check_file(path)
+    try:
+        with _open(path) as picture:
+            if pixels:
+                picture.draft(picture.mode, (2 * pixels, 2 * pixels))
+            if picture.width * picture.height > MOST_PIXELS:
+                raise Unreadable(str(path), f"has {picture.width * picture.height / 1e6:.0f} megapixels, more than can be read")
+            return upright_rgb(picture)
+    except Unreadable:
+        raise
+    except Image.DecompressionBombError as problem:
+        raise Unreadable(str(path), "has more megapixels than can be read") from problem
+    except Exception as problem:  # decoders of damaged files raise whatever they stumble over
+        reason = "is cut off" if "truncated" in str(problem) else "is no picture that can be read"
+        raise Unreadable(str(path), reason) from problem
+
+
+def _check_file(path: Path) -> None:
+    """Names what is wrong with a path before anything is decoded; a pipe, for instance, would never end."""
+    try:
+        found = path.stat()
+    except OSError as problem:
+        reasons = {errno.ENOENT: "does not exist", errno.ELOOP: "is a link that leads back to itself"}
+        broken = "is a link to a file that does not exist" if path.is_symlink() else None
+        reason = reasons.get(problem.errno or 0, f"cannot be opened ({problem.strerror})")
+        raise Unreadable(str(path), broken if broken and problem.errno == errno.ENOENT else reason) from problem
+    if stat.S_ISDIR(found.st_mode):
+        raise Unreadable(str(path), "is a folder")
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable(str(path), "is no file")
+    if found.st_size == 0:
+        raise Unreadable(str(path), "is empty (0 bytes)")
+    if not os.access(path, os.R_OK):
+        raise Unreadable(str(path), "may not be read (permissions)")
+
+
+def _open(path: Path) -> Image.Image:
+    if path.suffix.lower() in HEIC:
+        try:
+            from pillow_heif import register_heif_opener
+        except ImportError as problem:
+            raise Unreadable(str(path), "is a HEIC photo: pip install 'fscil[heic]' reads them") from problem
+        register_heif_opener()
+    return Image.open(path)
+
+
+def batches(sources: Sequence[Source], view: View, size: int = BATCH) -> Iterator[Batch]:
+    """The photos as crops of the view, batch by batch; the next batch is decoded while the caller works on this one."""
+    with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MOST_PIXELS decides
+        pending: deque[dict[int, Future[np.ndarray]]] = deque()
+        for start in range(0, len(sources), size):
+            positions = range(start, min(start + size, len(sources)))
+            pending.append({i: pool.submit(_crop, sources[i], view, i) for i in positions})
+            if len(pending) > 1:
+                yield _gathered(pending.popleft())
+        if pending:
+            yield _gathered(pending.popleft())
+
+
+def _crop(source: Source, view: View, position: int) -> np.ndarray:
+    return cut_picture(read(source, view.pixels, position), view, None)
+
+
+def _gathered(futures: dict[int, Future[np.ndarray]]) -> Batch:
+    positions, crops, unreadable = [], [], []
+    for position, future in futures.items():
+        try:
+            crops.append(torch.from_numpy(future.result()))
+            positions.append(position)
+        except Unreadable as problem:
+            unreadable.append(problem)
+    return Batch(positions, torch.stack(crops) if crops else torch.empty(0, 1, 1, 3, dtype=torch.uint8), unreadable)
+
+
+def digests(crops: Tensor) -> list[bytes]:
+    """A short digest of each crop (n, ...): equal for the same photo under another name."""
+    return [hashlib.blake2b(crop.numpy().tobytes(), digest_size=DIGEST_BYTES).digest() for crop in crops]
+
+
+def summary(unreadable: Sequence[Unreadable], total: int) -> str:
+    """Which photos were left out and why, in one line."""
+    named = "; ".join(str(problem) for problem in unreadable[:5])
+    more = f"; and {len(unreadable) - 5} more" if len(unreadable) > 5 else ""
+    return f"{len(unreadable)} of {total} photos left out: {named}{more}"
+
+
+def class_folders(root: str | Path) -> dict[str, list[Path]]:
+    """The photos below each sub-folder of a folder, by the sub-folder's name; nothing is read yet."""
+    root = Path(root)
+    try:
+        folders = sorted(path for path in root.iterdir() if path.name[0] != "." and path.is_dir())
+    except OSError as problem:
+        raise FscilError(f"{root} cannot be opened as a folder ({problem.strerror}); give a folder with one sub-folder per class") from problem
+    found = {class_name(folder.name): photos_in(folder) for folder in folders}
+    if not any(found.values()):
+        raise FscilError(f"{root} holds no photos in class folders; put them as {root / 'CLASS' / 'PHOTO.jpg'}")
+    return found
+
+
+def class_name(text: str) -> str:
+    """A class name as people type it: file systems may spell the same accents in another way."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def photos_in(folder: Path) -> list[Path]:
+    """All photos below a folder, at any depth; links are followed, but no folder is entered twice."""
+    found, entered = [], set()
+    for here, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(here)
+        if real in entered:
+            folders.clear()
+            continue
+        entered.add(real)
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        found += [Path(here, name) for name in sorted(files) if name[0] != "." and Path(name).suffix.lower() in PHOTO_SUFFIXES]
+    return found
+
+
+def expanded(paths: Iterable[Path]) -> list[Path]:
+    """Files as they are, folders as the photos in them."""
+    return [photo for path in paths for photo in (photos_in(path) if path.is_dir() else [path])]

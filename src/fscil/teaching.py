@@ -1,0 +1,114 @@
+"""Teaching a class from a few photos, and what is worth saying about these photos."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fscil.errors import FscilError
+from fscil.journal import Name, count, few
+from fscil.looking import Seen, answers, look
+from fscil.model import Model
+from fscil.photos import Source, Unreadable, name_of
+
+ENOUGH = 5  # photos from which a class is known well enough
+
+
+@dataclass
+class Lesson:
+    """What came of teaching: how many photos were taken in, which could not be read, and advice in plain sentences."""
+
+    taught: int = 0
+    unreadable: list[Unreadable] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+
+def teach(model: Model, name: Name, sources: Sequence[Source]) -> Lesson:
+    """Adds photos to a class, new or known. Photos that were taught before are left out, so that they count once."""
+    seen = look(model, sources)
+    called = [name_of(sources[p], p) for p in seen.positions]
+    taken, repeated, foreign = sort_out(seen.digests, [name] * len(called), known_photos(model))
+    lesson = Lesson(len(taken), seen.unreadable)
+    lesson.advice += repeated_advice([called[i] for i in repeated], {called[i]: other for i, other in foreign.items()})
+    if not taken:
+        if repeated and not foreign:
+            return lesson  # every photo was known already: nothing to do, nothing wrong
+        raise FscilError(f"none of {count(len(sources), 'photo')} could be taught as {name!r}: {_why(lesson)}; give other photos")
+    features = [f[taken] for f in seen.features]
+    lesson.advice += looks_like(model, name, features)
+    dull = [called[i] for i in taken if seen.positions[i] in seen.plain]
+    if dull:
+        lesson.advice.append(f"{few(dull)}: almost one colour; a photo that shows the object teaches more")
+    lesson.advice += unlike_the_others(model, features[0], [called[i] for i in taken])
+    model.teach([name] * len(taken), features, [seen.digests[i] for i in taken])
+    photos = int(model.branches[0].prototypes.take(model.label(name)).count)
+    if photos < ENOUGH:
+        lesson.advice.append(f"{name!r} is known from {count(photos, 'photo')}; {ENOUGH} or more from different angles make it surer")
+    return lesson
+
+
+def known_photos(model: Model) -> dict[bytes, Name]:
+    """Digest -> class of every photo a model was taught from."""
+    return {photo: model.names[label] for label, photos in model.photos.items() for photo in photos}
+
+
+def sort_out(
+    digests: Sequence[bytes], names: Sequence[Name], known: Mapping[bytes, Name]
+) -> tuple[list[int], list[int], dict[int, Name]]:
+    """Positions of photos that are new, of those known for the same class, and of those known for another class."""
+    seen, taken, repeated, foreign = dict(known), [], [], {}
+    for i, (digest, name) in enumerate(zip(digests, names, strict=True)):
+        if digest not in seen:
+            seen[digest] = name
+            taken.append(i)
+        elif seen[digest] == name:
+            repeated.append(i)
+        else:
+            foreign[i] = seen[digest]
+    return taken, repeated, foreign
+
+
+def repeated_advice(repeated: Sequence[str], foreign: Mapping[str, Name]) -> list[str]:
+    """What to say about photos that came more than once."""
+    told = [f"{count(len(repeated), 'photo')} known already and counted once: {few(repeated)}"] if repeated else []
+    if foreign:
+        named = [f"{photo} ({other!r})" for photo, other in foreign.items()]
+        told.append(f"left out, because the same photo belongs to another class: {few(named)}; a photo can teach one class only")
+    return told
+
+
+def looks_like(model: Model, name: Name, features: Sequence[Tensor]) -> list[str]:
+    """A sentence when most of the photos would be taken, with some certainty, for another class."""
+    if not [other for other in model.names.values() if other != name]:
+        return []
+    told = [answer.best[0] for answer in answers(model, features) if answer.known and answer.best[0][0] != name]
+    counted = Counter(other for other, _ in told)
+    if not counted:
+        return []
+    other, times = counted.most_common(1)[0]
+    certainty = sum(p for n, p in told if n == other) / times
+    if times * 2 <= len(features[0]) or certainty < 0.5:
+        return []
+    return [f"{times} of {count(len(features[0]), 'photo')} look like {other!r} {certainty:.2f}; if it is the same thing, undo and rename or teach {other!r}"]
+
+
+def unlike_the_others(model: Model, features: Tensor, called: Sequence[str]) -> list[str]:
+    """A sentence about photos that resemble the rest of the lesson less than photos of one class usually do."""
+    if model.calibration.odd is None or len(features) < 3:
+        return []
+    unit = F.normalize(features, dim=1)
+    rest = F.normalize(unit.sum(0) - unit, dim=1)
+    odd = [photo for photo, closeness in zip(called, (unit * rest).sum(1).tolist(), strict=True) if closeness < model.calibration.odd]
+    if not odd:
+        return []
+    if len(odd) * 2 > len(called):
+        return ["these photos differ much from each other; do they all show the same class?"]
+    return [f"{few(odd)}: unlike the other photos; undo if it was a mistake"]
+
+
+def _why(lesson: Lesson) -> str:
+    return "; ".join([*(str(problem) for problem in lesson.unreadable[:3]), *lesson.advice]) or "there are none"

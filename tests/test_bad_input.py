@@ -1,0 +1,254 @@
+"""Whatever is wrong with a run is said in one sentence that names the place and the remedy; nothing learned is lost."""
+
+import dataclasses
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from apart import FINISHED, STEPS, Fate, differing, results, run_apart, tiny_experiment
+from fscil import methods, planning, settings
+from fscil.devices import usable_cores
+from fscil.errors import FscilError
+from fscil.experiment import Experiment, execute, plan
+from fscil.nn import encoders
+from fscil.runfolder import RunFolder
+
+
+@contextmanager
+def refused(*words: str) -> Iterator[None]:
+    """Expects an FscilError of one sentence in which all these words occur."""
+    with pytest.raises(FscilError) as caught:
+        yield
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert len(sentence) < 600
+    for word in words:
+        assert word in sentence
+
+
+def killed_at(experiment: Experiment, step: int) -> None:
+    assert run_apart(experiment, Fate(STEPS, step)) == "signal 9"
+
+
+def test_a_folder_of_another_configuration_names_the_setting(tmp_path):
+    folder = execute(tiny_experiment(tmp_path))
+    before = results(folder)
+    with refused(str(folder), "base.epochs: 3 there, 4 here", "--out"):
+        execute(tiny_experiment(tmp_path, changes={"base.epochs": 4}))
+    assert differing(before, results(folder)) == []
+
+
+def test_a_folder_whose_data_set_changed(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    file = execute(experiment) / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "benchmark_fingerprint": "another"}))
+    with refused(str(experiment.folder), "images of the data set", "--out"):
+        execute(experiment)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 99}'])
+def test_a_broken_run_json(tmp_path, content):
+    experiment = tiny_experiment(tmp_path)
+    experiment.folder.mkdir(parents=True)
+    (experiment.folder / "run.json").write_text(content)
+    with refused(str(experiment.folder), "--out"):
+        execute(experiment)
+
+
+def garbage(file: Path) -> None:
+    file.write_bytes(b"no tensors at all")
+
+
+def half(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def of_another_program(file: Path) -> None:
+    save_file({"weights": np.zeros(3)}, file)
+
+
+@pytest.mark.parametrize("damage", [garbage, half, of_another_program])
+def test_a_broken_checkpoint_is_named_and_can_be_deleted(tmp_path, damage: Callable[[Path], None]):
+    experiment = tiny_experiment(tmp_path)
+    killed_at(experiment, 5)
+    checkpoint = experiment.folder / "stage-00-base.safetensors"
+    damage(checkpoint)
+    with refused(str(checkpoint), "delete it and run again"):
+        execute(experiment)
+    checkpoint.unlink()
+    execute(experiment)
+
+
+def test_a_broken_state_is_named_and_can_be_deleted(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    folder = execute(experiment)
+    before = results(folder)
+    half(folder / "state-03.safetensors")
+    with refused(str(folder / "state-03.safetensors"), "delete it and run again"):
+        execute(experiment)
+    (folder / "state-03.safetensors").unlink()
+    execute(experiment)
+    assert differing(before, results(folder)) == []
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    mine, other = tiny_experiment(tmp_path), tiny_experiment(tmp_path, seed=1)
+    killed_at(mine, 5)
+    killed_at(other, 5)
+    checkpoint = mine.folder / "stage-00-base.safetensors"
+    checkpoint.write_bytes((other.folder / checkpoint.name).read_bytes())
+    with refused(str(checkpoint), "another run", "delete it"):
+        execute(mine)
+
+
+def test_a_broken_shared_base_is_named(tmp_path):
+    execute(tiny_experiment(tmp_path, "cosine"))
+    (shared,) = (tmp_path / "cache").glob("base-*.safetensors")
+    half(shared)
+    with refused(str(shared), "delete it and run again"):
+        execute(tiny_experiment(tmp_path))
+    shared.unlink()
+    execute(tiny_experiment(tmp_path))
+
+
+def test_a_state_that_does_not_fit_the_method(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.open({"format": 1})
+    folder.write(tmp_path / "state-00.safetensors", {"weight": torch.zeros(2)}, {})
+    with refused(str(tmp_path / "state-00.safetensors"), "does not fit", "delete it"):
+        folder.restore(torch.nn.Linear(1000, 3), 0)
+
+
+def test_a_full_disk_keeps_what_was_learned_before(tmp_path):
+    experiment, calm = tiny_experiment(tmp_path / "full"), tiny_experiment(tmp_path / "calm")
+    checkpoint = execute(calm) / "stage-00-base.safetensors"
+    sizes = {file.name: file.stat().st_size for file in calm.folder.iterdir()}
+    limit = 10_000
+    assert sizes["run.json"] < limit < sizes["state-00.safetensors"]
+    sentence = run_apart(experiment, file_limit=limit)
+    assert re.search(
+        r"stage-00-\w+\.safetensors could not be written.*disk is full.*run the same command again", sentence
+    )
+    assert "\n" not in sentence
+    assert not list(experiment.folder.glob("*.partial"))
+    assert run_apart(experiment) == FINISHED
+    assert differing(results(calm.folder), results(experiment.folder)) == []
+    assert not checkpoint.exists()
+
+
+def test_a_disk_that_is_full_later_keeps_the_finished_sessions(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    assert run_apart(experiment, Fate("fscil.methods.kt_rcnet:Method.learn_new", 1)) == "signal 9"
+    before = (experiment.folder / "state-00.safetensors").read_bytes()
+    assert "state-01.safetensors could not be written" in run_apart(experiment, file_limit=1000)
+    assert (experiment.folder / "state-00.safetensors").read_bytes() == before
+    assert run_apart(experiment) == FINISHED
+
+
+def test_too_little_memory_is_said_before_anything_is_learned(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "memory_available", lambda: 1000)
+    experiment = tiny_experiment(tmp_path)
+    with refused("GiB", "--recipe small"):
+        execute(experiment)
+    assert not experiment.folder.exists()
+
+
+def test_larger_episodes_need_more_memory(tmp_path):
+    small, large = (plan(tiny_experiment(tmp_path, changes={"query": query})) for query in (6, 20))
+    assert large["memory_bytes"] > 1.5 * small["memory_bytes"]
+
+
+@pytest.mark.parametrize("devices", [0, 1000])
+def test_wrong_number_of_devices(tmp_path, devices):
+    with refused(f"--devices {devices}", str(usable_cores()), "CPU cores"):
+        execute(tiny_experiment(tmp_path, devices=devices))
+
+
+def test_unknown_precision(tmp_path):
+    with refused("'float8'", "auto, float32 or bfloat16"):
+        execute(tiny_experiment(tmp_path, precision="float8"))
+
+
+def test_unknown_encoder_method_and_recipe(tmp_path):
+    with refused("'resnet21'", "did you mean 'resnet20'?"):
+        execute(tiny_experiment(tmp_path, changes={"encoder": "resnet21"}))
+    with refused("'kt_rcnett'", "did you mean 'kt_rcnet'?"):
+        methods.load("kt_rcnett")
+    with refused("'smal'", "kt_rcnet on glyphs", "did you mean 'small'?"):
+        settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "glyphs", "smal")
+
+
+@pytest.mark.parametrize("setting", ["base.batch", "base.step_epochs", "transfer.lr", "base.epochs", "transfer.warmup"])
+def test_settings_out_of_range(tmp_path, setting):
+    with refused(setting.split(".")[1], "must lie between"):
+        tiny_experiment(tmp_path, changes={setting: -1.0 if setting in ("transfer.lr", "transfer.warmup") else -1})
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth"])
+def test_an_unreadable_weights_file(tmp_path, name):
+    garbage(tmp_path / name)
+    with refused(str(tmp_path / name)):
+        encoders.build("resnet18", 32, str(tmp_path / name))
+    with refused(str(tmp_path / "absent"), "--weights"):
+        encoders.build("resnet18", 32, str(tmp_path / "absent"))
+
+
+def test_two_processes_in_one_folder(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    folder = RunFolder(experiment.folder)
+    folder.open({"format": 1})
+    sentence = run_apart(experiment)
+    assert sentence.startswith(f"another process is working in {experiment.folder}")
+    assert "--out" in sentence
+    folder.close()
+    (experiment.folder / "run.json").unlink()
+    assert run_apart(experiment) == FINISHED
+
+
+def test_training_that_diverges(tmp_path):
+    experiment = tiny_experiment(tmp_path, changes={"transfer.lr": 1e30})
+    with refused("RESA", "diverged", "learning rate"):
+        execute(experiment)
+    assert (experiment.folder / "stage-00-RESA.safetensors").exists()
+
+
+def test_a_class_with_too_few_images_for_an_episode(tmp_path):
+    with refused("has 25 training images", "5 + 25", "--shot or --query"):
+        execute(tiny_experiment(tmp_path, changes={"query": 25}))
+    with refused("episode of 7 classes", "6 base classes", "--way"):
+        execute(tiny_experiment(tmp_path, changes={"way": 7}))
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Root may write everywhere; nobody may not."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o555)
+        experiment = tiny_experiment(Path(parent) / "runs")
+        with without_privileges(), refused(str(experiment.folder), "Permission denied", "--out"):
+            execute(experiment)
+        Path(parent).chmod(0o755)
+    (tmp_path / "file").write_text("not a folder")
+    experiment = dataclasses.replace(experiment, out=tmp_path / "file")
+    with refused(str(experiment.folder), "Not a directory", "--out"):
+        execute(experiment)
