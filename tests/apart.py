@@ -143,6 +143,7 @@ def run_apart(experiment: Experiment, fate: Fate | None = None, file_limit: int 
 
 
 def _work(experiment: Experiment, fate: Fate | None, file_limit: int, connection: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which is missing where tests run in the background
     if fate:
         fate.prepare()
     if file_limit:

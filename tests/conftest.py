@@ -9,6 +9,7 @@ os.environ.setdefault(
 
 import pytest
 import torch
+from albums import album, birds, birds_file, hoopoes, learned_file  # noqa: F401 (fixtures)
 from torch import nn
 
 from fscil.data import Protocol

@@ -57,8 +57,8 @@ def test_a_folder_whose_data_set_changed(tmp_path):
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 99}'])
 def test_a_broken_run_json(tmp_path, content):
-    experiment = tiny_experiment(tmp_path)
-    experiment.folder.mkdir(parents=True)
+    experiment = tiny_experiment(tmp_path, "cosine")
+    execute(experiment)
     (experiment.folder / "run.json").write_text(content)
     with refused(str(experiment.folder), "--out"):
         execute(experiment)
@@ -221,11 +221,21 @@ def test_training_that_diverges(tmp_path):
     assert (experiment.folder / "stage-00-RESA.safetensors").exists()
 
 
-def test_a_class_with_too_few_images_for_an_episode(tmp_path):
-    with refused("has 25 training images", "5 + 25", "--shot or --query"):
-        execute(tiny_experiment(tmp_path, changes={"query": 25}))
-    with refused("episode of 7 classes", "6 base classes", "--way"):
-        execute(tiny_experiment(tmp_path, changes={"way": 7}))
+def test_what_cannot_work_is_said_before_anything_is_learned(tmp_path):
+    for changes, words in (
+        ({"query": 25}, ("has 25 training images", "5 + 25", "--shot or --query")),
+        ({"way": 7}, ("episode of 7 classes", "6 base classes", "--way")),
+        ({"held_out": 0}, ("feature_scale", "--held_out")),
+    ):
+        experiment = tiny_experiment(tmp_path, changes=changes)
+        with refused(*words):
+            execute(experiment)
+        assert not experiment.folder.exists()
+
+
+def test_a_folder_in_which_nothing_was_learned_can_be_used_with_other_settings(tmp_path):
+    assert run_apart(tiny_experiment(tmp_path), Fate(STEPS, 1)) == "signal 9"
+    execute(tiny_experiment(tmp_path, changes={"base.epochs": 4}))
 
 
 @contextmanager

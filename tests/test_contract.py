@@ -47,7 +47,9 @@ LEARNS: dict[str, object] = {
 
 # What a method needs besides to be quick and to learn something here; its recipe `small` holds for the rest.
 OWN: dict[str, dict[str, object]] = {
-    "fact": {"total_classes": 12},
+    "fact": {"total_classes": 12, "mix_after": 1},
+    "f2m": {"layers": 2},
+    "mcnet": {"second": "tiny", "second_share": 1.0, "new.epochs": 2},
     "eeil": {"memory": 24, "new.epochs": 6, "new.lr": 0.1, "balanced.epochs": 4, "balanced.lr": 0.05},
     "finetune": {"new.epochs": 8},
     "icarl": {"memory": 24, "new.epochs": 6, "new.lr": 0.1},

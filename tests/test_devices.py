@@ -15,7 +15,10 @@ from fscil.devices import Devices, usable_cores
 from fscil.experiment import plan
 from two_devices import batch_gradients, episode_gradients
 
-pytestmark = pytest.mark.skipif(usable_cores() < 2, reason="two processes need two cores")
+pytestmark = [
+    pytest.mark.skipif(usable_cores() < 2, reason="two processes need two cores"),
+    pytest.mark.timeout(600),
+]
 
 
 def run_two(*arguments: object) -> subprocess.CompletedProcess:

@@ -49,7 +49,7 @@ def sessions(tiny: Benchmark) -> list[Session]:
 # ---- noise --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.sampled_from(SHAPES), st.sampled_from(SHAPES))
 def test_shares_of_the_levels_are_those_of_the_beta_distribution(a: float, b: float) -> None:
     shares = level_shares(a, b)
@@ -62,7 +62,7 @@ def test_shares_of_the_levels_are_those_of_the_beta_distribution(a: float, b: fl
 def test_noise_has_five_levels_within_the_bound_and_no_mean() -> None:
     generator, b = rng(), 0.02
     drawn = torch.stack([weight_noise((30, 10), b, generator) for _ in range(500)])
-    assert set((drawn.unique() / b).tolist()) == pytest.approx(set(LEVELS), abs=1e-6)
+    assert (drawn.unique() / b).tolist() == pytest.approx(LEVELS, abs=1e-6)
     assert abs(float(drawn.mean())) < 0.05 * b
     skewed = torch.stack([weight_noise((30, 10), b, generator, skewed=True) for _ in range(500)])
     assert float(skewed.mean()) > 0.1 * b  # the slip of the released code
@@ -115,13 +115,13 @@ def test_the_box_keeps_weights_near_its_centre() -> None:
         net[3].weight += torch.linspace(-1, 1, 72).reshape(2, 4, 3, 3)
         net[0].weight += 1
     box.project(net)
-    moved = net[3].weight - start
+    moved = net[3].weight.detach() - start
     assert float(moved.abs().max()) == pytest.approx(0.1)
     assert float(moved.abs().min()) < 0.05  # who is inside stays
     assert torch.equal(net[0].weight, other + 1)
     box.centre(net)
     box.project(net)
-    torch.testing.assert_close(net[3].weight - start, moved)
+    torch.testing.assert_close(net[3].weight.detach() - start, moved)
 
 
 # ---- base session -------------------------------------------------------------------------------------------------
@@ -232,5 +232,5 @@ def test_rounded_gradients_are_multiples() -> None:
 def test_says_before_training_what_it_cannot_do(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="has 19"):
         untrained(layers=20).check(tiny)
-    with pytest.raises(FscilError, match="an episode of 9 classes"):
+    with pytest.raises(FscilError, match="10 images each of 9 classes, but tiny has 6 base classes of at least 30"):
         untrained(per_class=10).check(tiny)

@@ -15,7 +15,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent, Training
 from fscil.errors import FscilError
 from fscil.methods import kt_rcnet
-from fscil.nn.encoders import Encoder
+from fscil.nn.encoders import Encoder, build
 from fscil.runfolder import RunFolder, read_tensors
 from fscil.training import Run
 
@@ -315,6 +315,21 @@ def test_tied_conventional_and_resa_differ_as_described(learned: Callable[..., k
         assert not any(p.requires_grad for p in method.parameters())
 
 
+def test_f2_can_start_from_a_base_session_of_its_own(base: Session, new_run: Callable[[], Run]) -> None:
+    """From other random weights, to another encoder; f1 is the same as ever."""
+    config = replace(CONFIG, encoder="resnet20", base=replace(CONFIG.base, epochs=1), complement="tied")
+    started = {}
+    for start in ("f1", "own"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            started[start] = kt_rcnet.Method(replace(config, start=start), build("resnet20", 16))
+        started[start].learn_base(base, new_run())
+    assert same_state(started["f1"].f1.state_dict(), started["own"].f1)
+    assert not same_state(started["own"].f1.state_dict(), started["own"].f2)
+    own = started["own"]
+    torch.testing.assert_close(own.W2.means(), class_means(own.f2, base, own), rtol=1e-4, atol=1e-5)
+
+
 def test_learned_W1_is_used_in_resa_and_at_inference(
     learned: Callable[..., kt_rcnet.Method], at_each_step: Callable[..., None], trained_base: dict[str, Tensor]
 ) -> None:
@@ -354,7 +369,7 @@ def test_feature_scale_is_kept_in_the_saved_state(learned: Callable[..., kt_rcne
     assert torch.equal(other.eval().scores(x), method.eval().scores(x))
 
 
-def test_fitting_the_feature_scale_needs_held_out_images(tiny: Benchmark, new_run: Callable[[], Run]) -> None:
-    method = untrained(complement="tied", feature_scale=0.0, held_out=0)
+def test_fitting_the_feature_scale_needs_held_out_images(tiny: Benchmark) -> None:
+    untrained(feature_scale=0.0).check(tiny)
     with pytest.raises(FscilError, match="held-out"):
-        method.learn_base(next(tiny.sessions()), new_run())
+        untrained(feature_scale=0.0, held_out=0).check(tiny)

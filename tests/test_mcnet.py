@@ -74,7 +74,7 @@ def test_smoothing_moves_prototypes_towards_their_neighbours() -> None:
 
 
 def test_two_equal_networks_are_one_and_their_order_does_not_matter(sessions: list[Session], silent: Run) -> None:
-    method = untrained(second_epochs=0, **{"base.epochs": 0})
+    method = untrained(**{"base.epochs": 0})
     first, second = method.branches
     x = next(sessions[0].train.batches([torch.arange(60)], method.test_view(sessions[0])))
     with silent.learning(0), torch.no_grad():
@@ -87,9 +87,9 @@ def test_two_equal_networks_are_one_and_their_order_does_not_matter(sessions: li
 
 
 def test_the_networks_differ_and_costs_are_as_planned(sessions: list[Session], silent: Run) -> None:
-    method = untrained(second="resnet12", second_epochs=2)
+    method = untrained(second="fast", second_share=2.0)
     first, second = (branch.encoder for branch in method.branches)
-    assert second.dim == 640
+    assert second.dim == 256
     with silent.learning(0) as cost:
         method.learn_base(sessions[0], silent)
     assert {stage.name: stage.steps for stage in silent.stages} == {"base": 2, "second": 4}

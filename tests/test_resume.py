@@ -4,12 +4,16 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from apart import FINISHED, STEPS, Fate, differing, results, run_apart, start, tiny_experiment
 from fscil.experiment import execute
@@ -158,3 +162,32 @@ def test_workers_of_a_killed_run_do_not_keep_the_folder(tmp_path):
     folder.open({"format": 1})
     folder.close()
     ours.send("end")
+
+
+def tiny_folder(root: Path) -> None:
+    """Twelve classes of ten pictures each."""
+    chance = np.random.RandomState(0)
+    for label in range(12):
+        colour = chance.randint(0, 200, (1, 1, 3))
+        (root / f"class {label:02d}").mkdir(parents=True)
+        for number in range(10):
+            pixels = (colour + chance.randint(0, 50, (16, 16, 3))).astype(np.uint8)
+            Image.fromarray(pixels).save(root / f"class {label:02d}" / f"{number}.png")
+
+
+@pytest.mark.slow
+def test_the_command_itself_continues(tmp_path):
+    """The real command on real files, with worker processes, killed from outside when its base session is done."""
+    tiny_folder(tmp_path / "photos")
+    command = [sys.executable, "-m", "fscil", "run", "cosine", "folder", "--root", str(tmp_path / "photos")]
+    command += ["--recipe", "paper", "--encoder", "resnet20", "--pixels", "16", "--base.epochs", "1"]
+    command += ["--precision", "float32", "--ways", "1"]
+    calm, disturbed = (tmp_path / name / "folder" / "cosine-paper" / "seed0" for name in ("calm", "disturbed"))
+    subprocess.run([*command, "--out", str(tmp_path / "calm")], check=True, capture_output=True)
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "disturbed")], stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (disturbed / "session-00.json").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    subprocess.run([*command, "--out", str(tmp_path / "disturbed")], check=True, capture_output=True)
+    assert differing(results(calm), results(disturbed)) == []

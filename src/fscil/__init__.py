@@ -1,4 +1,4 @@
-"""Few-shot class-incremental learning: `fscil.benchmark`, `fscil.methods`, `fscil.run`, `fscil.report`."""
+"""Few-shot class-incremental learning: `Classifier` for photos; `benchmark`, `methods`, `run`, `report` for research."""
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fscil import methods, report
+    from fscil.classifier import Classifier
     from fscil.data import benchmark
     from fscil.protocol import run
 
@@ -14,9 +15,9 @@ try:
 except PackageNotFoundError:  # used from the source tree without installation
     __version__ = "0.0.0+source"
 
-__all__ = ["__version__", "benchmark", "methods", "report", "run"]
+__all__ = ["Classifier", "__version__", "benchmark", "methods", "report", "run"]
 
-_HOMES = {"benchmark": "fscil.data", "run": "fscil.protocol"}
+_HOMES = {"Classifier": "fscil.classifier", "benchmark": "fscil.data", "run": "fscil.protocol"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where features come from: a pretrained encoder by name, a weights file, the run folder of a frozen method, or the user."""
+"""Where features come from: a pretrained encoder, a weights file, the run folder of a frozen method, or the user."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def of_run(folder: Path) -> Model:
     method = methods.load(told["method"]).Method(config, encoders.build(config.encoder, config.pixels))
     plain = isinstance(method, Frozen) and all(type(branch) is Branch for branch in method.branches)
     if not plain:
-        raise FscilError(f"{folder} holds a run of {told['method']}, which is no plain sum of branches; take one of kt_rcnet or cosine")
+        raise FscilError(
+            f"{folder} holds a run of {told['method']}, which is no plain sum of branches; take one of kt_rcnet"
+        )
     if "mean" not in told:
         raise FscilError(f"{folder} does not say how its images were normalised; run it again with this version")
     file = folder / "state-00.safetensors"
@@ -88,7 +90,11 @@ def of_run(folder: Path) -> Model:
     for branch in method.branches:
         branch.prototypes.clear()
     view = View(config.pixels, tuple(told["mean"]), tuple(told["std"]), margin=config.augment.margin)
-    origin = Origin(config.encoder, f"{told['method']} trained on {told['dataset']}", f"that of {told['pretrained']} weights and of {told['dataset']}")
+    origin = Origin(
+        config.encoder,
+        f"{told['method']} trained on {told['dataset']}",
+        f"that of {told['pretrained']} weights and of {told['dataset']}",
+    )
     return Model(list(method.branches), view, origin)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.nn.relations import Relation, mean_of_labels, relate
@@ -33,6 +32,7 @@ class Calibration:
     threshold: float | None = None  # fit below which a photo is "not sure"; None: every photo counts as known
     odd: float | None = None  # similarity to its class below which a taught photo is unlike the others
     false_acceptance: float = 0.05  # share of unknown photos that may be taken for known
+    accuracy: float | None = None  # share of the held-out photos that are recognised
     accepted: float | None = None  # share of the held-out photos that are known at this threshold
     auroc: float | None = None  # probability that a known photo fits better than one whose class is hidden
     photos: int = 0  # held-out photos
@@ -86,8 +86,7 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
     scores, truth = torch.cat([r.scores(weights) for r in made]), torch.cat([r.truth for r in made])
     if len(truth) < 2 * FEWEST or scores.shape[1] < 2:
         return Calibration(false_acceptance=false_acceptance)
-    losses = [F.cross_entropy(t * scores, truth) for t in TEMPERATURES]
-    temperature = float(TEMPERATURES[torch.stack(losses).argmin()])
+    temperature = min(TEMPERATURES.tolist(), key=lambda t: _loss(t * scores, truth))
     hidden = scores.scatter(1, truth[:, None], -torch.inf)
     trials = [Calibration(temperature, margin) for margin in (MARGINS if scores.shape[1] > 2 else (0.0,))]
     areas = [auroc(c.fit_of(scores), c.fit_of(hidden)) for c in trials]
@@ -101,6 +100,7 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
         threshold=threshold,
         odd=float(own.quantile(ODD)),
         false_acceptance=false_acceptance,
+        accuracy=float((scores.argmax(1) == truth).float().mean()),
         accepted=float((known >= threshold).float().mean()),
         auroc=max(areas),
         photos=len(made[0].truth),
@@ -115,9 +115,18 @@ def balance(made: Sequence[Rehearsal], weights: Sequence[float]) -> list[float]:
 
     def loss(last: float) -> float:
         scores = torch.cat([r.scores([*weights[:-1], last]) for r in made])
-        return min(float(F.cross_entropy(t * scores, truth)) for t in TEMPERATURES)
+        return min(_loss(t * scores, truth) for t in TEMPERATURES.tolist())
 
     return [*weights[:-1], min(WEIGHTS.tolist(), key=loss)]
+
+
+def _loss(logits: Tensor, truth: Tensor) -> float:
+    """Cross-entropy that, as in Platt's scaling, counts one error more than was seen: certainty has to be earned."""
+    at = truth[:, None]
+    right = logits.log_softmax(1).gather(1, at).mean()
+    wrong = (logits.scatter(1, at, -torch.inf).logsumexp(1) - logits.logsumexp(1)).mean()
+    extra = 1 / (len(truth) + 2)
+    return -float((1 - extra) * right + extra * wrong)
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:

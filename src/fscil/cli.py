@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import fscil
-from fscil import choices, data, methods, settings, show
+from fscil import choices, data, methods, settings, show, teach_cli
 from fscil.errors import FscilError
 from fscil.fields import flatten
 from fscil.options import Count, Whole, with_options
@@ -186,6 +186,7 @@ def application(tokens: Sequence[str]) -> App:
     app.command(with_options(check_data, choices.protocol_options()), name="data")
     app.command(write_report, name="report")
     app.command(write_results, name="results")
+    teach_cli.register(app)
     return app
 
 

@@ -80,8 +80,8 @@ class Journal:
 
     def names_of(self, labels: Collection[int]) -> set[Name]:
         """Every name that any step gives these labels."""
-        names = {n for step in self.steps for label, called in _pairs(step) if label in labels for n in (called, step.renamed)}
-        return {name for name in names if name is not None}
+        calls = ((*pair, step.renamed) for step in self.steps for pair in _pairs(step))
+        return {name for label, *names in calls if label in labels for name in names if name is not None}
 
     def largest_label(self) -> int:
         """The largest label that any step is about, -1 if none is about any."""

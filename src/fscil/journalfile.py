@@ -50,7 +50,9 @@ def _all_known(steps: Sequence[Step]) -> Iterator[Known]:
     return (known for step in steps for known in step.before or () if known is not None)
 
 
-def read_steps(notes: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor], branches: Sequence[str]) -> list[Step]:
+def read_steps(
+    notes: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor], branches: Sequence[str]
+) -> list[Step]:
     """The steps that `step_notes` and `known_tensors` wrote."""
     rows = zip(*(_rows(tensors, branch) for branch in branches), strict=True)
     steps = [_step(told, rows) for told in notes]
@@ -83,8 +85,8 @@ def _rows(tensors: Mapping[str, Tensor], branch: str) -> Iterator[Row]:
 
 def photo_tensors(photos: Mapping[int, tuple[bytes, ...]]) -> dict[str, Tensor]:
     """The digests of all photos (n, bytes) and their labels (n,)."""
-    joined = b"".join(photo for of_class in photos.values() for photo in of_class)
-    labels = [label for label, of_class in photos.items() for _ in of_class]
+    pairs = [(label, photo) for label in sorted(photos) for photo in photos[label]]
+    joined, labels = b"".join(photo for _, photo in pairs), [label for label, _ in pairs]
     digests = torch.frombuffer(bytearray(joined), dtype=torch.uint8) if joined else torch.empty(0, dtype=torch.uint8)
     return {"photos.digests": digests.view(-1, DIGEST_BYTES), "photos.labels": torch.tensor(labels, dtype=torch.int64)}
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fscil import calibration, transfer
 from fscil.errors import FscilError
 from fscil.journal import Name, count
-from fscil.looking import TURNS, look
+from fscil.looking import TURNS, Seen, look
 from fscil.model import Model
 from fscil.nn.branches import Branch
 from fscil.nn.relations import mean_of_labels
@@ -24,7 +24,7 @@ from fscil.teaching import repeated_advice, sort_out
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 TURNED = 30  # photos per class that are also encoded turned around; more cost time and change little
 HELD_OUT = 5  # every fifth photo is kept from training, for calibration
-TRIED = 16  # photos that are encoded to see how fast it goes
+TRIED = 8  # photos that are encoded to see how fast it goes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Learned:
-    """Features of each branch (n, dim) with the rows 0 ... k - 1 of their classes; `held` marks those kept from training."""
+    """Features of each branch (n, dim) with the rows 0 ... k - 1 of their classes; `held`: kept from training."""
 
     features: list[Tensor]
     rows: Tensor
@@ -49,6 +49,7 @@ class Learned:
 
 
 Tell = Callable[[str], None]
+DEFAULTS = transfer.Settings()
 
 
 def learn(
@@ -57,7 +58,7 @@ def learn(
     names: Sequence[Name],
     strength: Strength = "auto",
     false_acceptance: float = 0.05,
-    settings: transfer.Settings = transfer.Settings(),
+    settings: transfer.Settings = DEFAULTS,
     seed: int = 0,
     tell: Tell = lambda text: None,
 ) -> list[Unreadable]:
@@ -73,20 +74,36 @@ def learn(
         tell(advice)
     if not taken:
         raise FscilError("none of the photos could be read; nothing was learned")
-    called, positions = [called[i] for i in taken], [seen.positions[i] for i in taken]
-    turned = None
-    if seen.turned:
-        missing = torch.full((len(TURNS), model.branches[0].encoder.dim), torch.nan)
-        turned = torch.stack([seen.turned.get(p, missing) for p in positions])
-    learned = Learned(
-        [f[taken] for f in seen.features], rows_of(called), torch.tensor([p in plan.held for p in positions]), turned
-    )
-    learn_features(model, learned, called, plan.strength, false_acceptance, settings, seed, [seen.digests[i] for i in taken])
+    called = [called[i] for i in taken]
+    learned = _learned(seen, taken, rows_of(called), plan)
+    kept = [seen.digests[i] for i in taken]
+    learn_features(model, learned, called, plan.strength, false_acceptance, settings, seed, kept)
     return seen.unreadable
 
 
-def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int) -> Plan:
-    """The strength asked for or, for `auto`, the strongest that takes seconds and that the photos suffice for."""
+def _learned(seen: Seen, taken: list[int], rows: Tensor, plan: Plan) -> Learned:
+    positions = [seen.positions[i] for i in taken]
+    held = torch.tensor([p in plan.held for p in positions])
+    for row in set(rows.tolist()) - set(rows[~held].tolist()):  # its other photos could not be read
+        held[rows == row] = False
+    turned = None
+    if seen.turned:
+        missing = torch.full_like(next(iter(seen.turned.values())), torch.nan)
+        turned = torch.stack([seen.turned.get(p, missing) for p in positions])
+    return Learned([f[taken] for f in seen.features], rows, held, turned)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Positions of the photos kept from training and of those worth turning around; how many each class trains on."""
+
+    held: frozenset[int]
+    turned: frozenset[int]
+    trained: list[int]
+
+
+def split(names: Sequence[Name], seed: int) -> Split:
+    """Of each class with three photos or more every fifth, but at least one, is kept for calibration."""
     rng = torch.Generator().manual_seed(seed)
     held, turned, trained = set(), set(), []
     for positions in _by_name(names).values():
@@ -95,25 +112,31 @@ def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int)
         held |= set(order[:kept])
         turned |= set(order[kept : kept + TURNED])
         trained.append(len(order) - kept)
-    able, why_not = _transferable(model, trained)
+    return Split(frozenset(held), frozenset(turned), trained)
+
+
+def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int) -> Plan:
+    """The strength asked for or, for `auto`, the strongest that takes seconds and that the photos suffice for."""
+    parts = split(names, seed)
+    able, why_not = _transferable(model, parts.trained)
     if strength == "transfer" and not able:
         raise FscilError(f"strength transfer is not possible: {why_not}; take strength prototypes")
     if strength == "prototypes" or not able:
-        why = "as asked" if strength == "prototypes" else why_not
-        return Plan(strength="prototypes", why=why, held=frozenset(held), turned=frozenset())
-    why = f"{count(len(trained), 'class', 'classes')} with {count(len(names), 'photo')} suffice to train a complementary map"
-    return Plan(strength="transfer", why=why, held=frozenset(held), turned=frozenset(turned) if model.view else frozenset())
+        why = "as asked" if able else why_not
+        return Plan(strength="prototypes", why=why, held=parts.held, turned=frozenset())
+    found = f"{count(len(parts.trained), 'class', 'classes')} with {count(len(names), 'photo')}"
+    why = f"{found} suffice to train a complementary map"
+    return Plan(strength="transfer", why=why, held=parts.held, turned=parts.turned if model.view else frozenset())
 
 
 def _transferable(model: Model, trained: Sequence[int]) -> tuple[bool, str]:
-    if len(model.branches) != 2 or model.branches[0].encoder is not model.branches[1].encoder:
+    if not model.complementary:
         return False, "the encoder already brings a trained complementary branch"
     if not transfer.enough(trained):
         return False, "fewer than five classes have enough photos (six) to train anything on"
     return True, ""
 
 
-@torch.no_grad()
 def seconds(model: Model, sources: Sequence[Source], plan: Plan, settings: transfer.Settings) -> float:
     """About how long learning takes on this machine, from a few photos and two tasks."""
     tried = sources[:TRIED]
@@ -130,20 +153,24 @@ def learn_features(
     names: Sequence[Name],
     strength: str,
     false_acceptance: float = 0.05,
-    settings: transfer.Settings = transfer.Settings(),
+    settings: transfer.Settings = DEFAULTS,
     seed: int = 0,
     photos: Sequence[bytes] = (),
 ) -> None:
     """Trains the complementary map if asked for, calibrates on the held-out photos, and takes the classes in."""
     features, train = list(learned.features), ~learned.held
-    if model.branches[0].encoder is model.branches[-1].encoder and len(model.branches) == 2:
+    if model.complementary:
         features[1] = complement(model.branches[1], learned, strength, settings, seed)
     kinds, weights = [b.relation for b in model.branches], [float(b.weight) for b in model.branches]
     if bool(learned.held.any()):
         made = calibration.rehearsals(
-            kinds, [f[train] for f in features], learned.rows[train], [f[~train] for f in features], learned.rows[~train]
+            kinds,
+            [f[train] for f in features],
+            learned.rows[train],
+            [f[~train] for f in features],
+            learned.rows[~train],
         )
-        if len(model.branches) == 2 and model.branches[0].encoder is model.branches[1].encoder:
+        if model.complementary:
             weights = calibration.balance(made, weights)
             model.branches[1].weight.fill_(weights[1])
         model.calibration = calibration.fit(made, weights, false_acceptance)
@@ -156,7 +183,7 @@ def complement(branch: Branch, learned: Learned, strength: str, settings: transf
     f, rows, train = learned.features[0], learned.rows, ~learned.held
     g = transfer.fitted_scale(f[train], rows[train], f[~train], rows[~train], settings.scale)
     branch.feature_scale.fill_(g)
-    if strength == "transfer":
+    if strength == "transfer" and transfer.enough(rows[train].bincount().tolist()):
         use = train if learned.turned is None else train & ~learned.turned[:, 0, 0].isnan()
         cached = transfer.Cached(f[use], None if learned.turned is None else learned.turned[use], rows[use])
         means = mean_of_labels(f[train], rows[train])[1]

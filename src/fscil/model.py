@@ -1,4 +1,4 @@
-"""Model: a sum of Branches that can be taught, corrected and asked. It knows classes by name and nothing about methods."""
+"""Model: a sum of Branches that can be taught, corrected and asked; it knows classes by name, and no method."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ class Model:
         """Names in the order of the columns of `scores`."""
         return list(self.names.values())
 
+    @property
+    def complementary(self) -> bool:
+        """Whether it is two relations on one frozen encoder, the second of which can be given a map of its own."""
+        return len(self.branches) == 2 and self.branches[0].encoder is self.branches[1].encoder
+
     @torch.no_grad()
     def embed(self, images: Tensor) -> list[Tensor]:
         """Features of images (n, 3, p, p), or of features (n, d): one (n, dim) per branch."""
@@ -79,7 +84,7 @@ class Model:
         raise FscilError(f"the model knows no class {name!r}; {hint}")
 
     def teach(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
-        """Counts features (one (n, dim) per branch) into the classes `names` (n,); a name that is new becomes a class."""
+        """Counts features (one (n, dim) per branch) into the classes `names` (n,); a new name becomes a class."""
         by_name = {name: label for label, name in self.names.items()}
         following = self._next_label()
         for name in dict.fromkeys(names):

@@ -20,7 +20,7 @@ from fscil.calibration import Calibration
 from fscil.data.views import View
 from fscil.errors import FscilError
 from fscil.journal import Journal
-from fscil.journalfile import known_tensors, read_photos, read_steps, photo_tensors, step_notes
+from fscil.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
 from fscil.locks import locked
 from fscil.model import Model, Origin
 from fscil.nn import encoders
@@ -66,7 +66,8 @@ def save_over(model: Model, path: str | Path) -> None:
     with locked(path):
         there = _read(path)[1].get("revision")
         if there is None or there != model.revision:
-            raise FscilError(f"{path} holds another model, or was changed since this one was loaded; load it again, save elsewhere, or overwrite")
+            advice = "load it again, save elsewhere, or overwrite it"
+            raise FscilError(f"{path} holds another model, or was changed since this one was loaded; {advice}")
         save(model, path)
 
 
@@ -86,7 +87,8 @@ def load(path: str | Path) -> Model:
     tensors, notes = _read(path)
     if notes.get("format") != FORMAT:
         newer = isinstance(notes.get("format"), int) and notes["format"] > FORMAT
-        hint = "a newer version of fscil wrote it; update with pip install -U fscil" if newer else "it is no model of fscil"
+        update = "a newer version of fscil wrote it; update with pip install -U fscil"
+        hint = update if newer else "it is no model of fscil"
         raise FscilError(f"{path} cannot be opened: {hint}")
     try:
         return _model(tensors, notes)
@@ -94,7 +96,8 @@ def load(path: str | Path) -> Model:
         raise FscilError(f"{path} is damaged: {problem}; take an older copy of it") from problem
     except DAMAGE as problem:
         reason = " ".join(str(problem).split())[:150]
-        raise FscilError(f"{path} is damaged ({type(problem).__name__}: {reason}); take an older copy of it") from problem
+        told = f"{type(problem).__name__}: {reason}"
+        raise FscilError(f"{path} is damaged ({told}); take an older copy of it") from problem
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -139,18 +142,23 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
         pixels, mean, std, margin = (notes["view"][name] for name in VIEW)
         view = View(int(pixels), tuple(map(float, mean)), tuple(map(float, std)), margin=float(margin))
     made = [_encoder(_part(tensors, f"encoder.{i}."), told, origin, view) for i, told in enumerate(notes["encoders"])]
-    branches = [_branch(told, made[told["encoder"]], _part(tensors, f"branch.{told['name']}.")) for told in notes["branches"]]
+    parts = [(told, _part(tensors, f"branch.{told['name']}.")) for told in notes["branches"]]
+    branches = [_branch(told, made[told["encoder"]], kept) for told, kept in parts]
     names = {int(label): name for label, name in notes["classes"]}
-    if not branches or any(branch.prototypes.classes != tuple(names) for branch in branches) or list(names) != sorted(names):
+    ordered = list(names) == sorted(names)
+    if not branches or not ordered or any(branch.prototypes.classes != tuple(names) for branch in branches):
         raise FscilError("its classes are not those of its prototypes")
-    if len(set(map(repr, names.values()))) != len(names) or not all(isinstance(n, str | int | float) for n in names.values()):
-        raise FscilError("the names of its classes are no different names")
+    if len(set(map(repr, names.values()))) != len(names):
+        raise FscilError("two of its classes have the same name")
+    if not all(isinstance(name, str | int | float) for name in names.values()):
+        raise FscilError("the name of a class is neither a text nor a number")
     steps = read_steps(notes["journal"], tensors, [branch.name for branch in branches])
     photos = read_photos(tensors)
     if not set(photos) <= set(names):
         raise FscilError("it remembers photos of classes that it does not know")
     calibration = Calibration(**notes["calibration"])
-    return Model(branches, view, origin, calibration, Journal(steps), names, photos, int(notes["base"]), notes["revision"])
+    base, revision = int(notes["base"]), str(notes["revision"])
+    return Model(branches, view, origin, calibration, Journal(steps), names, photos, base, revision)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -158,7 +166,7 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], origin: Origin, view: View | None) -> nn.Module:
-    """The encoder with its weights from the file; built without memory first, so that nothing is initialised in vain."""
+    """The encoder with its weights from the file; built without memory, so that nothing is initialised in vain."""
     if view is None or origin.encoder == FEATURES:
         return Features(int(told["dim"]))
     with torch.device("meta"):

@@ -23,8 +23,8 @@ def _whole(_hint: object, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
 
 
-def _at_least_one(_hint: object, value: int) -> None:
-    if value < 1:
+def _at_least_one(_hint: object, value: int | None) -> None:
+    if value is not None and value < 1:
         raise ValueError("It must be 1 or more.")
 
 

@@ -1,4 +1,4 @@
-"""Photos as people have them: files, folders, pictures, arrays, tensors. Each is read, or named with the reason why not."""
+"""Photos as people have them: files, folders, pictures, arrays, tensors. Each is read, or named with a reason."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Unreadable(FscilError):
 
 @dataclass(frozen=True)
 class Batch:
-    """The readable photos of one batch: their positions among the sources, their crops uint8 (n, p, p, 3), the others."""
+    """Of some photos the readable ones: positions among the sources and crops uint8 (n, p, p, 3); and the others."""
 
     positions: list[int]
     crops: Tensor
@@ -58,7 +58,7 @@ def name_of(source: Source, position: int = 0) -> str:
 
 
 def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.Image:
-    """The photo as upright RGB; `pixels` is the size at which it will be used, so that huge JPEG files are read fast."""
+    """The photo as upright RGB; `pixels` is the size at which it will be used: large JPEG files are read faster then."""
     name = name_of(source, position)
     try:
         if isinstance(source, str | Path):
@@ -71,7 +71,7 @@ def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.
             return from_array(source)
     except Unreadable:
         raise
-    except ValueError as problem:
+    except (ValueError, OSError, SyntaxError) as problem:
         raise Unreadable(name, str(problem)) from problem
     raise Unreadable(name, f"is a {type(source).__name__}; a photo is a path, a PIL image, an array or a tensor")
 
@@ -83,7 +83,8 @@ def _read_file(path: Path, pixels: int | None) -> Image.Image:
             if pixels:
                 picture.draft(picture.mode, (2 * pixels, 2 * pixels))
             if picture.width * picture.height > MOST_PIXELS:
-                raise Unreadable(str(path), f"has {picture.width * picture.height / 1e6:.0f} megapixels, more than can be read")
+                size = picture.width * picture.height / 1e6
+                raise Unreadable(str(path), f"has {size:.0f} megapixels, more than can be read")
             return upright_rgb(picture)
     except Unreadable:
         raise
@@ -138,7 +139,7 @@ def batches(sources: Sequence[Source], view: View, size: int = BATCH) -> Iterato
 
 
 def _crop(source: Source, view: View, position: int) -> np.ndarray:
-    return cut_picture(read(source, view.pixels, position), view, None)
+    return cut_picture(read(source, view.pixels, position), view, None).copy()  # writable, as torch wants it
 
 
 def _gathered(futures: dict[int, Future[np.ndarray]]) -> Batch:
@@ -170,7 +171,8 @@ def class_folders(root: str | Path) -> dict[str, list[Path]]:
     try:
         folders = sorted(path for path in root.iterdir() if path.name[0] != "." and path.is_dir())
     except OSError as problem:
-        raise FscilError(f"{root} cannot be opened as a folder ({problem.strerror}); give a folder with one sub-folder per class") from problem
+        advice = "give a folder with one sub-folder per class"
+        raise FscilError(f"{root} cannot be opened as a folder ({problem.strerror}); {advice}") from problem
     found = {class_name(folder.name): photos_in(folder) for folder in folders}
     if not any(found.values()):
         raise FscilError(f"{root} holds no photos in class folders; put them as {root / 'CLASS' / 'PHOTO.jpg'}")
@@ -192,7 +194,8 @@ def photos_in(folder: Path) -> list[Path]:
             continue
         entered.add(real)
         folders[:] = sorted(name for name in folders if name[0] != ".")
-        found += [Path(here, name) for name in sorted(files) if name[0] != "." and Path(name).suffix.lower() in PHOTO_SUFFIXES]
+        shown = (name for name in sorted(files) if name[0] != ".")
+        found += [Path(here, name) for name in shown if Path(name).suffix.lower() in PHOTO_SUFFIXES]
     return found
 
 

@@ -16,6 +16,7 @@ from fscil.methods._method import Method, Plan
 from fscil.nn.encoders import Encoder
 
 PRECISIONS = ("float32", "bfloat16")
+MASKS = "parametrizations"  # torch's name for what computes a weight
 PATIENCE = 0.3  # seconds, after which a precision is not timed any further
 
 
@@ -109,8 +110,9 @@ def activation_bytes(encoder: Encoder, pixels: int) -> int:
         nonlocal total
         total += output.numel() * 4 if isinstance(output, Tensor) else 0
 
-    layers = [m for name, m in encoder.named_modules() if not list(m.children()) and "parametrizations" not in name]
-    hooks = [layer.register_forward_hook(count) for layer in layers]
+    parts = [(name, dict(part.named_children()).keys()) for name, part in encoder.named_modules()]
+    layers = [name for name, inside in parts if inside <= {MASKS} and MASKS not in name]  # a mask is no activation
+    hooks = [encoder.get_submodule(layer).register_forward_hook(count) for layer in layers]
     before = encoder.training
     with torch.no_grad():
         encoder.eval()(torch.zeros(1, 3, pixels, pixels))

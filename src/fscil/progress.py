@@ -57,10 +57,11 @@ class Patience:
         self.asked, self.shown = False, shown
 
     def __enter__(self) -> Patience:
-        self._process = os.getpid()
-        self._main = threading.current_thread() is threading.main_thread()  # only there signals can be caught
-        if self._main:
-            self._before = signal.signal(signal.SIGINT, self._ask)
+        self._process, self._before = os.getpid(), signal.getsignal(signal.SIGINT)
+        main = threading.current_thread() is threading.main_thread()  # only there signals can be caught
+        self._catches = main and self._before not in (signal.SIG_IGN, None)  # in the background Ctrl-C means others
+        if self._catches:
+            signal.signal(signal.SIGINT, self._ask)
         return self
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
@@ -74,5 +75,5 @@ class Patience:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._main:
+        if self._catches:
             signal.signal(signal.SIGINT, self._before)

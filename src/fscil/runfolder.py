@@ -111,7 +111,7 @@ class RunFolder:
             return
         self._lock()
         there = self.described()
-        if there:
+        if there and self._holds_work():
             self._check_same(there, description)
             self._note_changes(there, description)
         else:
@@ -137,6 +137,9 @@ class RunFolder:
             self._lock_file.close()
             raise FscilError(f"another process is working in {self.path}; wait or choose another --out") from problem
 
+    def _holds_work(self) -> bool:
+        return any(file.name.startswith(("session-", "stage-")) for file in self.path.iterdir())
+
     def _check_same(self, there: dict[str, Any], here: dict[str, Any]) -> None:
         if there.get("format") != FORMAT:
             raise FscilError(f"{self.path} was written by another version of fscil; choose another --out")
@@ -146,7 +149,9 @@ class RunFolder:
             changed = ["the images of the data set are not those it began with"]
         if changed:
             shown = "; ".join(changed[:3]) + ("; …" if len(changed) > 3 else "")
-            raise FscilError(f"{self.path} holds a run of another configuration ({shown}); choose another --out")
+            raise FscilError(
+                f"{self.path} holds a run with other settings ({shown}); delete it or choose another --out"
+            )
 
     def _note_changes(self, there: dict[str, Any], here: dict[str, Any]) -> None:
         """A run that goes on elsewhere, or with other versions, says so: its numbers may differ in the last digits."""

@@ -162,7 +162,7 @@ class Loop:
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
         for p in self.parameters:
             for name, value in self.optimiser.state[p].items():
-                if value.shape == p.shape:  # the parameter's memory layout, without which sums are rounded differently
+                if value.shape == p.shape:  # in the parameter's memory layout, as before: others are slower
                     self.optimiser.state[p][name] = torch.empty_like(p).copy_(value)
         statistics = tensors.get("statistics")
         if statistics is not None and len(statistics) == self.run.devices.count:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fscil.errors import FscilError
 from fscil.journal import Name, count, few
-from fscil.looking import Seen, answers, look
+from fscil.looking import answers, look
 from fscil.model import Model
 from fscil.photos import Source, Unreadable, name_of
 
@@ -27,28 +27,36 @@ class Lesson:
     advice: list[str] = field(default_factory=list)
 
 
-def teach(model: Model, name: Name, sources: Sequence[Source]) -> Lesson:
-    """Adds photos to a class, new or known. Photos that were taught before are left out, so that they count once."""
+def teach(model: Model, names: Sequence[Name], sources: Sequence[Source]) -> Lesson:
+    """Adds each photo to the class of its name, new or known; photos that were taught before are left out."""
     seen = look(model, sources)
+    given = [names[p] for p in seen.positions]
     called = [name_of(sources[p], p) for p in seen.positions]
-    taken, repeated, foreign = sort_out(seen.digests, [name] * len(called), known_photos(model))
+    taken, repeated, foreign = sort_out(seen.digests, given, known_photos(model))
     lesson = Lesson(len(taken), seen.unreadable)
     lesson.advice += repeated_advice([called[i] for i in repeated], {called[i]: other for i, other in foreign.items()})
     if not taken:
-        if repeated and not foreign:
+        if repeated:
             return lesson  # every photo was known already: nothing to do, nothing wrong
-        raise FscilError(f"none of {count(len(sources), 'photo')} could be taught as {name!r}: {_why(lesson)}; give other photos")
-    features = [f[taken] for f in seen.features]
-    lesson.advice += looks_like(model, name, features)
+        raise FscilError(f"none of {count(len(sources), 'photo')} could be taught: {_why(lesson)}; give other photos")
+    for name in dict.fromkeys(given[i] for i in taken):
+        mine = [i for i in taken if given[i] == name]
+        lesson.advice += photo_advice(model, name, [f[mine] for f in seen.features], [called[i] for i in mine])
     dull = [called[i] for i in taken if seen.positions[i] in seen.plain]
     if dull:
         lesson.advice.append(f"{few(dull)}: almost one colour; a photo that shows the object teaches more")
-    lesson.advice += unlike_the_others(model, features[0], [called[i] for i in taken])
-    model.teach([name] * len(taken), features, [seen.digests[i] for i in taken])
-    photos = int(model.branches[0].prototypes.take(model.label(name)).count)
-    if photos < ENOUGH:
-        lesson.advice.append(f"{name!r} is known from {count(photos, 'photo')}; {ENOUGH} or more from different angles make it surer")
+    model.teach([given[i] for i in taken], [f[taken] for f in seen.features], [seen.digests[i] for i in taken])
     return lesson
+
+
+def photo_advice(model: Model, name: Name, features: Sequence[Tensor], called: Sequence[str]) -> list[str]:
+    """What is worth saying about photos before they are taught as one class."""
+    told = looks_like(model, name, features) + unlike_the_others(model, features[0], called)
+    known = {other: label for label, other in model.names.items()}
+    photos = len(called) + (model.branches[0].prototypes.take(known[name]).count if name in known else 0)
+    if photos < ENOUGH:
+        told.append(f"{name!r} is known from {count(photos, 'photo')}; {ENOUGH} or more make it surer")
+    return told
 
 
 def known_photos(model: Model) -> dict[bytes, Name]:
@@ -77,7 +85,7 @@ def repeated_advice(repeated: Sequence[str], foreign: Mapping[str, Name]) -> lis
     told = [f"{count(len(repeated), 'photo')} known already and counted once: {few(repeated)}"] if repeated else []
     if foreign:
         named = [f"{photo} ({other!r})" for photo, other in foreign.items()]
-        told.append(f"left out, because the same photo belongs to another class: {few(named)}; a photo can teach one class only")
+        told.append(f"left out, because the same photo was taught as another class: {few(named)}; decide for one")
     return told
 
 
@@ -93,7 +101,8 @@ def looks_like(model: Model, name: Name, features: Sequence[Tensor]) -> list[str
     certainty = sum(p for n, p in told if n == other) / times
     if times * 2 <= len(features[0]) or certainty < 0.5:
         return []
-    return [f"{times} of {count(len(features[0]), 'photo')} look like {other!r} {certainty:.2f}; if it is the same thing, undo and rename or teach {other!r}"]
+    said = f"{times} of {count(len(features[0]), 'photo')} look like {other!r} {certainty:.2f}"
+    return [f"{said}; if it is the same thing, undo and teach {other!r} instead"]
 
 
 def unlike_the_others(model: Model, features: Tensor, called: Sequence[str]) -> list[str]:
@@ -102,7 +111,8 @@ def unlike_the_others(model: Model, features: Tensor, called: Sequence[str]) -> 
         return []
     unit = F.normalize(features, dim=1)
     rest = F.normalize(unit.sum(0) - unit, dim=1)
-    odd = [photo for photo, closeness in zip(called, (unit * rest).sum(1).tolist(), strict=True) if closeness < model.calibration.odd]
+    closeness = (unit * rest).sum(1).tolist()
+    odd = [photo for photo, close in zip(called, closeness, strict=True) if close < model.calibration.odd]
     if not odd:
         return []
     if len(odd) * 2 > len(called):

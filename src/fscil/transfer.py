@@ -1,8 +1,8 @@
 """Knowledge transfer on frozen features: RESA trains a linear map instead of an encoder, in seconds.
 
-The complementary branch sees g * A f, where f is the frozen feature of a photo, g a feature scale and A a square map that
-starts as the identity. Its tasks are those of KT-RCNet (global: against all base classes; local: among themselves and
-their rotated twins) on features that were computed once, of the photos and of the photos turned by 90, 180 and 270
+The complementary branch sees g * A f, where f is the frozen feature of a photo, g a feature scale and A a square map
+that starts as the identity. Its tasks are those of KT-RCNet (global: against all base classes; local: among themselves
+and their rotated twins) on features that were computed once, of the photos and of the photos turned by 90, 180 and 270
 degrees. Because A is linear, the prototypes of all base classes are exact in every step.
 """
 
@@ -22,6 +22,7 @@ from fscil.nn.relations import class_means, euclid, mean_of_labels
 from fscil.progress import Bar
 
 FEWEST = 4  # photos a class needs to take part in a task
+ADAMW = Descent(epochs=1, optimizer="adamw", lr=1e-3, weight_decay=1e-2, schedule="cosine")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Settings:
     scale: float = 16.0  # s, the factor of the relations inside the softmax
     global_weight: float = 1.0  # lambda_1
     local_weight: float = 1.0  # lambda_2
-    descent: Descent = Descent(epochs=1, optimizer="adamw", lr=1e-3, weight_decay=1e-2, schedule="cosine")  # of A - 1
+    descent: Descent = ADAMW  # of A - 1
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,12 @@ def fitted_scale(features: Tensor, rows: Tensor, held: Tensor, held_rows: Tensor
     return float(scales[torch.stack(losses).argmin()])
 
 
+@torch.enable_grad()
 def train(cached: Cached, means: Tensor, g: float, settings: Settings, rng: torch.Generator, bar: Bar) -> Tensor:
     """The map A (d, d), applied from the right; `means` (classes, d) are the frozen means of all base classes."""
     sampling = sampling_for(cached.rows.bincount().tolist(), settings, cached.turned is not None)
-    pool = {row: photos for row, photos in _by_row(cached.rows).items() if len(photos) >= sampling.shot + sampling.query}
+    needed = sampling.shot + sampling.query
+    pool = {row: photos for row, photos in _by_row(cached.rows).items() if len(photos) >= needed}
     one = torch.eye(means.shape[1])
     change = nn.Parameter(torch.zeros_like(one))  # A - 1, so that weight decay leads back to the frozen features
     descent = optimiser([change], settings.descent)
@@ -116,7 +119,7 @@ def sample(
 
 
 def task_loss(task: Task, A: Tensor, means: Tensor, settings: Settings) -> Tensor:
-    """L = lambda_1 L_global + lambda_2 L_local of KT-RCNet's Algorithm 1 for f2 = A f, without r1/d, which is below 1/d."""
+    """L = lambda_1 L_global + lambda_2 L_local of Algorithm 1 for f2 = A f, without r1/d, which is at most 1/d."""
     fS, fQ = task.support @ A, task.query @ A
     W2l = class_means(fS)  # W2^pn, followed by W2^sa
     old = (means @ A).detach()  # pseudo-old rows get no gradient

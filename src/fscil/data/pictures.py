@@ -1,4 +1,4 @@
-"""Pictures of any kind as upright RGB with 8 bits: EXIF rotation, grey, transparency, CMYK, 16 bits, arrays and tensors."""
+"""Pictures of any kind as upright RGB with 8 bits: EXIF rotation, grey, transparency, CMYK, 16 bits, arrays."""
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -44,7 +44,9 @@ def _eight_bits(values: np.ndarray) -> np.ndarray:
     low, high = float(values.min()), float(values.max())
     if np.issubdtype(values.dtype, np.floating):
         if not (low >= 0 and high <= 1):  # also false for nan
-            raise ValueError(f"has pixel values from {low:g} to {high:g}; numbers with a fraction must lie between 0 and 1")
+            raise ValueError(
+                f"has pixel values from {low:g} to {high:g}; numbers with a fraction must lie between 0 and 1"
+            )
         return np.rint(values * 255).astype(np.uint8)
     if not np.issubdtype(values.dtype, np.integer) or low < 0 or high > 65535:
         raise ValueError(f"has pixel values of the type {values.dtype} from {low:g} to {high:g}, which are no colours")

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fscil.data.episodes import Sampling, class_pool
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
 from fscil.methods._method import Net, Plan, base_plan, embed_all, fit_base, label_rows
@@ -33,11 +34,18 @@ def own_base(method: Method, base: Session, run: Run) -> None:
     fit_base(method, net, base, run, {"for": "f2"}, stage="base of f2")
 
 
+def check_base(method: Method, base: Session) -> None:
+    """Refuses, before anything is trained, a base session that cannot serve the settings."""
+    c = method.config
+    if not c.feature_scale and base.held_out is None:
+        raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
+    if c.complement == "resa":
+        class_pool(base.train, Sampling(c.way, c.shot, c.query))
+
+
 @torch.no_grad()
 def fitted_scale(method: Method, base: Session, run: Run) -> float:
     """The feature scale at which softmax(s r2) best predicts images that were kept from training."""
-    if base.held_out is None:
-        raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
     f = embed_all(method.branches[1].encode, base.held_out, method.test_view(base), run)
     y = label_rows(method.W2.classes)[base.held_out.labels]
     losses = [F.cross_entropy(method.config.scale * euclid(g * f, g * method.W2.means()), y) for g in SCALES]

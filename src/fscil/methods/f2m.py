@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fscil.data.episodes import Sampling, class_pool, episodes
+from fscil.data.episodes import Sampling, episodes
 from fscil.data.images import View
 from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent
@@ -94,8 +94,12 @@ class Method(Tuned):
                 f"F2M needs {max(1, c.layers)} convolutions larger than 1x1 at the end of the encoder, "
                 f"{c.encoder} has {found}; change --layers or --encoder"
             )
-        if c.per_class:
-            class_pool(next(benchmark.sessions(held_out=c.held_out)).train, self.sampling)
+        counts = next(benchmark.sessions(held_out=c.held_out)).train.labels.unique(return_counts=True)[1]
+        if c.per_class and (len(counts) < self.sampling.way or int(counts.min()) < c.per_class):
+            raise FscilError(
+                f"a batch takes {c.per_class} images each of {self.sampling.way} classes, but {benchmark.name} has "
+                f"{len(counts)} base classes of at least {int(counts.min())}; lower --base.batch or set --per-class 0"
+            )
 
     def learn_base(self, session: Session, run: Run) -> None:
         net = Net(self.encoder, linear_classifier(self.encoder.dim, len(session.classes), run.rng("head")))

@@ -23,11 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.episodes import Mix, Sampling, Synthesis, Task, episodes
-from fscil.data.sessions import Session
+from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import _method
-from fscil.methods._kt_rcnet import conventional_learning, fitted_scale, own_base, planned
+from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, own_base, planned
 from fscil.methods._method import Plan, embed_all, fit_cosine_classifier, freeze
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
@@ -99,6 +99,9 @@ class Method(_method.Frozen):
     @property
     def W2(self) -> Prototypes:
         return self.branches[1].prototypes
+
+    def check(self, benchmark: Benchmark) -> None:
+        check_base(self, next(benchmark.sessions(held_out=self.config.held_out)))
 
     def learn_base(self, base: Session, run: Run) -> None:
         c, (B, C) = self.config, self.branches

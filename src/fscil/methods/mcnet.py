@@ -41,7 +41,7 @@ class Config(_method.Common):
     """Defaults of what MCNet adds are ours."""
 
     second: str = "resnet20"  # encoder of the second network, trained from nothing like the first
-    second_epochs: int | None = None  # epochs of its base session (none: as many as the first has)
+    second_share: float = 1.0  # epochs of its base session, as a share of those of the first
     second_weight: float = 1.0  # weight of its cosines in the sum
     margin: float = 0.5  # by which a triplet is to be right, between unit features
     smoothing: float = 0.2  # r, share of its neighbours in a smoothed prototype
@@ -67,8 +67,8 @@ class Method(Tuned):
 
     @property
     def second_training(self) -> Training:
-        c = self.config
-        return c.base if c.second_epochs is None else replace(c.base, epochs=c.second_epochs)
+        """How the second network is trained on the base session."""
+        return replace(self.config.base, epochs=round(self.config.second_share * self.config.base.epochs))
 
     def learn_base(self, session: Session, run: Run) -> None:
         c, (first, second) = self.config, (branch.encoder for branch in self.branches)

@@ -15,11 +15,19 @@ from fscil.errors import FscilError
 DIM = 1280
 MULTIPLIERS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))  # width and depth of Lite 0, 1, 2
 # Expansion, channels, blocks, kernel, stride of each stage of Lite 0.
-STAGES = ((1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 2), (6, 80, 3, 3, 2), (6, 112, 3, 5, 1), (6, 192, 4, 5, 2), (6, 320, 1, 3, 1))
+STAGES = (
+    (1, 16, 1, 3, 1),
+    (6, 24, 2, 3, 2),
+    (6, 40, 2, 5, 2),
+    (6, 80, 3, 3, 2),
+    (6, 112, 3, 5, 1),
+    (6, 192, 4, 5, 2),
+    (6, 320, 1, 3, 1),
+)
 
 
 class SameConvolution(nn.Conv2d):
-    """A convolution padded so that its output has ceil(size / stride) pixels, with the odd pixel below and to the right."""
+    """A convolution padded so that its output has ceil(size / stride) pixels, the odd pixel below and to the right."""
 
     def forward(self, x: Tensor) -> Tensor:
         (kernel, _), (stride, _) = self.kernel_size, self.stride
@@ -61,11 +69,13 @@ def stages(number: int) -> nn.Sequential:
 
 
 def load_in_order(net: nn.Module, tensors: Iterable[Tensor]) -> None:
-    """Gives a network weights that follow each other as its own do; what comes after them, a classifier, is left out."""
+    """Gives a network weights that follow each other as its own do; a classifier behind them is left out."""
     state = net.state_dict()
     for (name, own), given in zip(state.items(), tensors, strict=False):
         if own.shape != given.shape:
-            raise FscilError(f"the weights do not fit: {name} has the shape {tuple(own.shape)}, the file gives {tuple(given.shape)}")
+            raise FscilError(
+                f"the weights do not fit: {name} is {tuple(own.shape)}, the file gives {tuple(given.shape)}"
+            )
         own.copy_(given)
 
 

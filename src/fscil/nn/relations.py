@@ -55,7 +55,7 @@ def query_form(relation: Relation, features: Tensor) -> tuple[Tensor, Tensor]:
     """The part that depends on the query: (n, d) and its offset (n,), the same for every class."""
     f = features.float()
     if relation == "cosine":
-        return F.normalize(f, dim=1), f.new_zeros(len(f))
+        return F.normalize(f, dim=1), f.new_zeros(f.shape[0])  # len() would fix the batch size of an exported graph
     return f, -f.square().mean(1)
 
 

@@ -1,0 +1,36 @@
+"""The card of a model: what it is, what it knows, how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fscil.journal import count
+from fscil.model import Model
+
+
+def card(model: Model) -> Iterator[str]:
+    """The card as Markdown, line by line."""
+    origin, c = model.origin, model.calibration
+    photos = int(model.branches[0].prototypes.counts[: len(model.names)].sum())
+    taught = sum(label >= model.base for label in model.names)
+    yield "# What it is"
+    size = f", {model.view.pixels} px" if model.view else ""
+    yield f"Few-shot image classifier: {origin.encoder}{size}, weights: {origin.weights} (licence: {origin.licence})."
+    relations = ", ".join(f"{b.name} {b.relation} x {float(b.weight):g}" for b in model.branches)
+    yield f"Base classes learned by: {origin.strength or 'nothing yet'}. Relations: {relations}."
+    yield "# What it knows"
+    yield f"{count(len(model.names), 'class', 'classes')} from {count(photos, 'photo')}, {taught} of them taught later:"
+    yield ", ".join(map(str, model.classes)) or "nothing"
+    yield "# How good it is"
+    if c.photos:
+        photos_used = count(c.photos, "held-out base photo")
+        right = f"{100 * (c.accuracy or 0):.1f} % right"
+        yield f"{photos_used}, half of the classes known from at most five photos: {right}."
+        yield f"Unknown photos, imitated by hiding the class of each photo: AUROC {c.auroc:.3f}."
+        taken = f"{100 * (c.accepted or 0):.1f} % of the known photos are accepted"
+        yield f"Where {100 * c.false_acceptance:g} % of the unknown photos are taken for known, {taken}."
+    else:
+        yield "Too few base photos to measure: probabilities are a guess and no photo is ever 'not sure'."
+    yield "Measure it on photos of your own: fscil evaluate MODEL FOLDER."
+    yield "# History"
+    yield from (f"- {step.when} {step.text()}" for step in model.journal.steps)

@@ -1,0 +1,246 @@
+"""Classifier: the scikit-learn-like estimator that can be taught new classes without the old photos."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from fscil import backbones, learning, modelfile, photos, teaching
+from fscil.errors import FscilError
+from fscil.looking import look
+from fscil.nn.branches import Views
+
+
+class Classifier(ClassifierMixin, BaseEstimator):
+    """Learns classes of photos, and new ones later from a few photos each, without the old photos.
+
+    Parameters
+    ----------
+    encoder : name ("efficientnet_lite0", "timm:NAME", ...), run folder of a frozen method, or None: X holds features.
+    strength : "prototypes" (class means, seconds), "transfer" (also trains a small map, under a minute), or "auto".
+    weights : None (pretrained), or a local file with the weights of the encoder.
+    pixels : size of the images the encoder sees; None: its own.
+    views : "one", or "flip" to average the features of a photo and its mirror image.
+    false_acceptance : share of unknown photos that `is_known` may take for known.
+    random_state : seed of everything that is drawn.
+
+    Attributes
+    ----------
+    classes_ : the classes in the order of the columns; later ones come behind, earlier ones never move.
+    model_ : the `Model` behind it, a sum of Branches.
+
+    Examples
+    --------
+    >>> from fscil import Classifier
+    >>> X = [[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]]
+    >>> birds = Classifier(encoder=None).fit(X, ["wren", "wren", "jay", "jay"])
+    >>> birds.partial_fit([[-1.0, -1.0], [-1.1, -0.9]], ["hoopoe", "hoopoe"]).predict([[-1.0, -1.1]]).tolist()
+    ['hoopoe']
+    >>> birds.classes_.tolist()
+    ['jay', 'wren', 'hoopoe']
+    """
+
+    def __init__(
+        self,
+        encoder: str | None = backbones.DEFAULT,
+        *,
+        strength: Literal["auto", "prototypes", "transfer"] = "auto",
+        weights: str | None = None,
+        pixels: int | None = None,
+        views: Views = "one",
+        false_acceptance: float = 0.05,
+        random_state: int = 0,
+    ):
+        self.encoder = encoder
+        self.strength = strength
+        self.weights = weights
+        self.pixels = pixels
+        self.views = views
+        self.false_acceptance = false_acceptance
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Classifier:
+        """Learns from photos X of classes y, or from a folder X with one sub-folder per class; forgets all it knew."""
+        if y is None:
+            X, y = self._folder(X)
+        if self.encoder is None:
+            return self._fit_features(X, y)
+        X = _sources(X)
+        names = self._names(y, len(X))
+        model = backbones.of_encoder(self.encoder, self.weights, self.pixels, self.views)
+        order = np.argsort(self._codes(names), kind="stable").tolist()  # scikit-learn has classes in sorted order
+        sources, called = [X[i] for i in order], [names[i] for i in order]
+        unreadable = learning.learn(
+            model, sources, called, self.strength, self.false_acceptance, seed=self.random_state, tell=_quiet
+        )
+        self.model_ = model
+        _warn(unreadable, len(sources), [])
+        return self
+
+    def partial_fit(self, X: Any, y: ArrayLike, classes: ArrayLike | None = None) -> Classifier:
+        """Adds photos to classes. Unlike elsewhere in scikit-learn, a label that was never seen is welcome at any time.
+
+        `classes` is accepted because other tools pass it, and not needed. The first call is the same as `fit`.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        if self.encoder is None:
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+            names = self._names(y, len(X))
+            self.model_.teach(names, self.model_.embed(_tensor(X)))
+            return self
+        X = _sources(X)
+        lesson = teaching.teach(self.model_, self._names(y, len(X)), X)
+        _warn(lesson.unreadable, len(X), lesson.advice)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each photo; there always is one, `is_known` says whether to believe it."""
+        return self.classes_[self._scores(X).argmax(1).numpy()]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Calibrated probabilities (n, classes)."""
+        scores = self._scores(X)
+        return self.model_.probabilities(scores.double()).numpy()
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Scores (n, classes); for two classes (n,), the lead of the second over the first, as scikit-learn has it."""
+        scores = self._scores(X).double().numpy()
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def is_known(self, X: Any) -> NDArray[np.bool_]:
+        """Whether each photo belongs to one of the classes, at the chosen rate of false acceptance."""
+        return self.model_.calibration.known(self._scores(X)).numpy()
+
+    def forget(self, label: Any, *, erase: bool = False) -> Classifier:
+        """Removes a class; with `erase` every trace of it, which is final."""
+        check_is_fitted(self)
+        (self.model_.erase if erase else self.model_.forget)(_plain(label))
+        return self
+
+    def rename(self, label: Any, new: Any) -> Classifier:
+        """Gives a class another name."""
+        check_is_fitted(self)
+        self.model_.rename(_plain(label), _plain(new))
+        return self
+
+    def undo(self) -> Classifier:
+        """Takes the last `partial_fit`, `forget` or `rename` back."""
+        check_is_fitted(self)
+        self.model_.undo()
+        return self
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes one file without pickle; it replaces an existing file only if that is this model, or if told so."""
+        check_is_fitted(self)
+        (modelfile.save if overwrite else modelfile.save_over)(self.model_, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Classifier:
+        """The classifier in a file made by `save` or by `fscil learn`."""
+        model = modelfile.load(path)
+        name = None if model.view is None else model.origin.encoder
+        loaded = cls(name, false_acceptance=model.calibration.false_acceptance)
+        loaded.model_ = model
+        if model.view is None:
+            loaded.n_features_in_ = model.branches[0].encoder.dim
+        return loaded
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        check_is_fitted(self, "model_")
+        return np.array(self.model_.classes)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = self.encoder is None
+        tags.input_tags.string = self.encoder is not None
+        tags.no_validation = self.encoder is not None
+        return tags
+
+    def _fit_features(self, X: Any, y: ArrayLike) -> Classifier:
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        names = self._names(y, len(X))
+        order = np.argsort(self._codes(names), kind="stable")
+        called = [names[i] for i in order.tolist()]
+        model = backbones.of_features(X.shape[1])
+        plan = learning.plan_for(model, called, self.strength, self.random_state)
+        held = torch.tensor([i in plan.held for i in range(len(called))])
+        learned = learning.Learned(model.embed(_tensor(X[order])), learning.rows_of(called), held, None)
+        learning.learn_features(model, learned, called, plan.strength, self.false_acceptance, seed=self.random_state)
+        self.model_ = model
+        return self
+
+    def _scores(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        if self.model_.view is None:
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+            return self.model_.scores(self.model_.embed(_tensor(X)))
+        X = _sources(X)
+        seen = look(self.model_, X)
+        if seen.unreadable:
+            raise FscilError(f"nothing was predicted: {photos.summary(seen.unreadable, len(X))}")
+        return self.model_.scores(seen.features)
+
+    def _folder(self, X: Any) -> tuple[Sequence[Path], list[str]]:
+        if not isinstance(X, str | Path):
+            raise ValueError(
+                "fit requires y to be passed, but the target y is None; only a folder brings its own classes"
+            )
+        pairs = [(photo, name) for name, found in photos.class_folders(X).items() for photo in found]
+        return [photo for photo, _ in pairs], [name for _, name in pairs]
+
+    def _names(self, y: ArrayLike, expected: int) -> list[Any]:
+        """The classes as plain Python values, of the kind that this classifier already has."""
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        if len(y) != expected:
+            raise ValueError(f"X and y have inconsistent lengths: {expected} and {len(y)}")
+        names = [_plain(value) for value in y]
+        known = self.model_.classes[:1] if hasattr(self, "model_") else []
+        if known and names and isinstance(known[0], str) != isinstance(names[0], str):
+            raise FscilError(f"the classes are called like {known[0]!r}; {names[0]!r} is of another kind")
+        return names
+
+    @staticmethod
+    def _codes(names: Sequence[Any]) -> NDArray[np.int64]:
+        return np.unique(np.array(names), return_inverse=True)[1]
+
+
+def _sources(X: Any) -> list[photos.Source]:
+    """The photos in X: one path or picture, the photos of a folder, or any sequence of photos."""
+    if isinstance(X, str | Path):
+        return list(photos.expanded([Path(X)]))
+    return [X] if isinstance(X, Image.Image) else list(X)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _tensor(X: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(X)).float()
+
+
+def _quiet(text: str) -> None:
+    """What the command line says aloud."""
+
+
+def _warn(unreadable: Sequence[photos.Unreadable], total: int, advice: Sequence[str]) -> None:
+    told = [photos.summary(unreadable, total)] if unreadable else []
+    for sentence in [*told, *advice]:
+        warnings.warn(sentence, UserWarning, stacklevel=3)

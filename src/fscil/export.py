@@ -1,0 +1,145 @@
+"""ONNX: one graph, image in, class scores out; the encoder's weights lie beside it, and teaching leaves them alone.
+
+`model.onnx` holds the graph and the small classifier part (`keys` and `bias`), `encoder.bin` everything else. After a
+class was taught, only `model.onnx` and `classes.json` are written anew, without tracing the encoder again.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fscil.errors import FscilError
+from fscil.model import Model
+from fscil.modelfile import digest
+from fscil.nn.branches import embed_shared, fused_form, fused_query
+from fscil.runfolder import write_bytes, write_json
+
+GRAPH, WEIGHTS, CLASSES = "model.onnx", "encoder.bin", "classes.json"
+CLASSIFIER = ("keys", "bias")
+INLINE = 1024  # bytes; smaller constants of the graph stay in it
+
+
+class Scores(nn.Module):
+    """RGB images (n, 3, p, p) with values 0..1 -> scores (n, classes)."""
+
+    def __init__(self, model: Model):
+        super().__init__()
+        assert model.view is not None
+        self.branches = deepcopy(model.branches)
+        plain: dict[int, nn.Module] = {}
+        for branch in self.branches:  # without counting, devices and precision; shared encoders stay shared
+            encoder = branch.encoder
+            branch.encoder = plain.setdefault(id(encoder), nn.Sequential(encoder.stages, encoder.pool))
+        form = fused_form(model.branches)
+        self.register_buffer("keys", form.keys.T.contiguous())
+        self.register_buffer("bias", form.bias)
+        self.register_buffer("mean", torch.tensor(model.view.mean).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(model.view.std).view(1, 3, 1, 1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        query, offset = fused_query(self.branches, embed_shared(self.branches, (image - self.mean) / self.std))
+        return query @ self.keys + self.bias + offset.unsqueeze(1)
+
+
+def to_onnx(model: Model, folder: Path) -> str:
+    """Writes the three files and says what was written."""
+    if model.view is None or not model.names:
+        raise FscilError("only a model that looks at photos and knows a class can be exported")
+    try:
+        import onnx
+        import onnxscript  # noqa: F401 (torch's exporter needs it)
+    except ImportError as problem:
+        raise FscilError("export needs more packages: pip install 'fscil[onnx]'") from problem
+    scores, frozen = Scores(model), frozen_part(model)
+    graph = _with_classifier(onnx, folder, frozen, scores)
+    fresh = graph is None
+    if graph is None:
+        graph = _traced(onnx, scores, model.view.pixels, frozen)
+        _write_weights(onnx, graph, folder)
+    write_bytes(folder / GRAPH, graph.SerializeToString())
+    write_json(folder / CLASSES, _told(model))
+    files = f"{GRAPH}, {WEIGHTS} and {CLASSES}" if fresh else f"{GRAPH} and {CLASSES} ({WEIGHTS} stays as it was)"
+    return f"{folder}: wrote {files}; {len(model.names)} classes"
+
+
+def frozen_part(model: Model) -> str:
+    """A digest of all that teaching does not change."""
+    kept = {
+        f"{b.name}.{name}": tensor
+        for b in model.branches
+        for name, tensor in b.state_dict().items()
+        if "prototypes" not in name
+    }
+    settings = [[b.name, b.relation, b.views, b.unit] for b in model.branches]
+    return digest(kept) + json.dumps([settings, model.view and [model.view.pixels, model.view.mean, model.view.std]])
+
+
+def _traced(onnx: Any, scores: Scores, pixels: int, frozen: str) -> Any:
+    """The graph of an image as large as the encoder wants it, in batches of any size."""
+    example, batch = torch.rand(2, 3, pixels, pixels), torch.export.Dim("photos")
+    program = torch.onnx.export(
+        scores.eval(),
+        (example,),
+        dynamo=True,
+        input_names=["image"],
+        output_names=["scores"],
+        dynamic_shapes={"image": {0: batch}},
+        verbose=False,
+    )
+    graph = program.model_proto
+    for node in graph.graph.node:
+        del node.metadata_props[:]  # stack traces with the paths of this machine
+    onnx.helper.set_model_props(graph, {"fscil": frozen})
+    return graph
+
+
+def _write_weights(onnx: Any, graph: Any, folder: Path) -> None:
+    """Moves the weights of the encoder out of the graph into their own file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for tensor in graph.graph.initializer:
+        if tensor.name not in CLASSIFIER and len(tensor.raw_data) >= INLINE:
+            onnx.external_data_helper.set_external_data(tensor, WEIGHTS)
+    with tempfile.TemporaryDirectory(dir=folder) as beside:
+        onnx.save_model(graph, Path(beside) / GRAPH)  # writes the weights, too
+        graph.CopyFrom(onnx.load(Path(beside) / GRAPH, load_external_data=False))
+        write_bytes(folder / WEIGHTS, (Path(beside) / WEIGHTS).read_bytes())
+
+
+def _with_classifier(onnx: Any, folder: Path, frozen: str, scores: Scores) -> Any:
+    """The graph that is already there with the new classifier part; None where it is of another encoder, or broken."""
+    try:
+        graph = onnx.load(folder / GRAPH, load_external_data=False)
+    except Exception:  # whatever is wrong with it, it is going to be replaced
+        return None
+    if {"fscil": frozen} != {prop.key: prop.value for prop in graph.metadata_props} or not (folder / WEIGHTS).is_file():
+        return None
+    for tensor in graph.graph.initializer:
+        if tensor.name in CLASSIFIER:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(getattr(scores, tensor.name).numpy(), tensor.name))
+    del graph.graph.value_info[:]  # shapes with the former number of classes
+    graph.graph.output[0].type.tensor_type.shape.dim[1].dim_value = scores.keys.shape[1]
+    return graph
+
+
+def _told(model: Model) -> dict[str, Any]:
+    """What a program needs besides the graph."""
+    assert model.view is not None
+    c = model.calibration
+    return {
+        "classes": model.classes,
+        "image": {
+            "layout": "float32 (n, 3, pixels, pixels), RGB, values 0..1",
+            "pixels": model.view.pixels,
+            "margin": model.view.margin,
+            "how": "scale the short side to margin * pixels, take the centre",
+        },
+        "probabilities": {"temperature": c.temperature, "how": "softmax(temperature * scores)"},
+        "known": {"threshold": c.threshold, "margin": c.margin, "how": "best + margin * (best - second) >= threshold"},
+    }

@@ -1,0 +1,53 @@
+"""Strength `full`: KT-RCNet end to end on a folder of photos; the same command continues where it was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fscil import backbones, methods, settings
+from fscil.data import Protocol
+from fscil.data.folder import SUFFIXES
+from fscil.data.views import View
+from fscil.errors import FscilError
+from fscil.experiment import Experiment, execute
+from fscil.learning import split
+from fscil.model import Model
+from fscil.photos import batches
+from fscil.pretrained import IMAGENET
+from fscil.runfolder import write_json
+
+METHOD, DATASET = "kt_rcnet", "folder"
+GLANCE = View(8, *IMAGENET)  # enough to see whether a photo can be read
+
+
+def trained(
+    root: Path,
+    folders: Mapping[str, list[Path]],
+    save: Path,
+    recipe: str | None,
+    seed: int,
+    changes: Mapping[str, object],
+) -> Model:
+    """The frozen branches of a training on these photos, without classes; its run folder lies beside the model file.
+
+    The photos that `learning` keeps for calibration are kept from this training too.
+    """
+    sources = [photo for found in folders.values() for photo in found]
+    held = split([name for name, found in folders.items() for _ in found], seed).held
+    readable = {position for batch in batches(sources, GLANCE) for position in batch.positions}
+    usable = [p for p in sorted(readable) if sources[p].suffix.lower() in SUFFIXES and sources[p].parent.parent == root]
+    if not usable:
+        raise FscilError(f"{root} holds no photos that can be trained on; put them as {root / 'CLASS' / 'PHOTO.jpg'}")
+    place = save.with_name(f"{save.name}.training")
+    parts = {"train": [p for p in usable if p not in held], "test": [p for p in usable if p in held]}
+    named = {part: [sources[p].relative_to(root).as_posix() for p in found] for part, found in parts.items()}
+    write_json(place / "split.json", named)
+    chosen = recipe or settings.default_recipe(METHOD, DATASET)
+    config = settings.resolve(methods.load(METHOD).Config, METHOD, DATASET, chosen, changes)
+    classes = len({sources[p].parent.name for p in usable})
+    protocol = Protocol(base_classes=classes, shots=1, split=str(place / "split.json"))
+    experiment = Experiment(
+        method=METHOD, dataset=DATASET, recipe=chosen, config=config, root=root, protocol=protocol, seed=seed, out=place
+    )
+    return backbones.of_run(execute(experiment))

@@ -1,0 +1,214 @@
+"""The model file: complete, checked, atomic, without pickle, and safe when two processes teach it at once."""
+
+import json
+import multiprocessing
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import torch
+from albums import BIRDS, empty_model, photos
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from fscil import modelfile, runfolder, teaching
+from fscil.errors import FscilError
+from fscil.looking import look
+from fscil.model import Model
+
+
+def notes_of(path: Path) -> dict[str, Any]:
+    with safetensors.safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["notes"])
+
+
+def rewritten(path: Path, change: Any) -> Path:
+    """The file with its notes and tensors changed by `change(notes, tensors)`."""
+    notes, tensors = notes_of(path), load_file(path)
+    change(notes, tensors)
+    save_file(tensors, path, {"notes": json.dumps(notes)})
+    return path
+
+
+def test_a_model_comes_back_as_it_was(birds: Model, birds_file: Path, hoopoes: list[Path]) -> None:
+    teaching.teach(birds, ["hoopoe"] * 5, hoopoes[:5])
+    birds.forget("jay")
+    modelfile.save(birds, birds_file)
+    loaded = modelfile.load(birds_file)
+    features = look(birds, hoopoes).features
+    assert torch.equal(loaded.scores(look(loaded, hoopoes).features), birds.scores(features))
+    for name in ("classes", "photos", "calibration", "origin", "view", "base", "revision"):
+        assert getattr(loaded, name) == getattr(birds, name)
+    assert [step.text() for step in loaded.journal.steps] == [step.text() for step in birds.journal.steps]
+    loaded.undo()
+    assert "jay" in loaded.classes
+
+
+def test_the_metadata_tell_what_it_is(birds_file: Path) -> None:
+    notes = notes_of(birds_file)
+    assert notes["format"] == 1 and [name for _, name in notes["classes"]] == list(BIRDS)
+    assert notes["origin"]["encoder"] == "tiny" and notes["origin"]["licence"]
+    assert len(notes["encoders"][0]["sha256"]) == 64 and notes["journal"][0]["kind"] == "learn"
+
+
+def test_teaching_and_undoing_gives_the_same_bytes(birds_file: Path, hoopoes: list[Path]) -> None:
+    before = birds_file.read_bytes()
+    with modelfile.editing(birds_file) as model:
+        teaching.teach(model, ["hoopoe"] * 3, hoopoes[:3])
+    assert birds_file.read_bytes() != before
+    with modelfile.editing(birds_file) as model:
+        model.undo()
+    assert birds_file.read_bytes() == before
+
+
+def test_erasing_leaves_no_byte_of_the_class(birds_file: Path, hoopoes: list[Path]) -> None:
+    with modelfile.editing(birds_file) as model:
+        teaching.teach(model, ["hoopoe"] * 4, hoopoes[:4])
+        teaching.teach(model, ["hoopoe"] * 4, hoopoes[4:])
+        model.rename("hoopoe", "upupa epops")
+        label = model.label("upupa epops")
+        secrets = [b"hoopoe", b"upupa epops", *model.photos[label], *(p.hex().encode() for p in model.photos[label])]
+        for branch in model.branches:
+            row = branch.prototypes.take(label).total
+            secrets += [row.numpy().tobytes(), row[:1].numpy().tobytes()]
+        teaching.teach(model, ["hoopoe's friend"[-6:]], photos(birds_file.parent / "other", 60, range(1)))
+    content = birds_file.read_bytes()
+    assert all(secret in content for secret in secrets)
+    with modelfile.editing(birds_file) as model:
+        model.erase("upupa epops")
+    content = birds_file.read_bytes()
+    assert not [secret for secret in secrets if secret in content]
+    assert modelfile.load(birds_file).classes == [*BIRDS, "friend"]
+    assert list(birds_file.parent.glob("*.partial")) == []
+
+
+def test_a_newer_file_is_refused_politely(birds_file: Path) -> None:
+    rewritten(birds_file, lambda notes, tensors: notes.update(format=2, brain="larger"))
+    with pytest.raises(FscilError, match="a newer version of fscil wrote it; update with pip install -U fscil"):
+        modelfile.load(birds_file)
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("executed"),))
+
+
+def test_loading_executes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for write in (lambda path: path.write_bytes(pickle.dumps(Trap())), lambda path: torch.save({"a": Trap()}, path)):
+        write(tmp_path / "trap.fscil")
+        with pytest.raises(FscilError, match="is no model file"):
+            modelfile.load(tmp_path / "trap.fscil")
+    assert not (tmp_path / "executed").exists()
+
+
+DAMAGES = {
+    "a class without prototype": lambda notes, tensors: notes["classes"].append([99, "ghost"]),
+    "two classes of one name": lambda notes, tensors: notes["classes"][0].__setitem__(1, notes["classes"][1][1]),
+    "a name that is none": lambda notes, tensors: notes["classes"][0].__setitem__(1, ["crow"]),
+    "no journal": lambda notes, tensors: notes.pop("journal"),
+    "another encoder": lambda notes, tensors: notes["origin"].update(encoder="resnet20"),
+    "an unknown encoder": lambda notes, tensors: notes["origin"].update(encoder="os.system"),
+    "changed weights": lambda notes, tensors: tensors["encoder.0.stages.0.0.weight"].view(-1)[:1].add_(1),
+    "not a number": lambda notes, tensors: tensors["branch.B.prototypes.sums"].view(-1)[:1].fill_(torch.nan),
+    "no photos counted": lambda notes, tensors: tensors["branch.B.prototypes.counts"].zero_(),
+    "a prototype too few": lambda notes, tensors: tensors.update({"branch.C.prototypes.counts": tensors["branch.C.prototypes.counts"][1:].clone()}),
+    "another shape": lambda notes, tensors: tensors.update({"branch.C.prototypes.sums": torch.zeros(6, 7, dtype=torch.float64)}),
+    "an unknown relation": lambda notes, tensors: notes["branches"][0].update(relation="telepathy"),
+    "an unknown setting": lambda notes, tensors: notes["calibration"].update(magic=1),
+    "no encoder": lambda notes, tensors: notes.update(encoders=[]),
+    "photos of nobody": lambda notes, tensors: tensors["photos.labels"].fill_(77),
+    "a margin below 1": lambda notes, tensors: notes["view"].update(margin=0.5),
+    "no view": lambda notes, tensors: notes.update(view=None),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_everything_is_checked(birds_file: Path, damage: str) -> None:
+    rewritten(birds_file, DAMAGES[damage])
+    with pytest.raises(FscilError, match="is damaged"):
+        modelfile.load(birds_file)
+
+
+@given(where=st.floats(0, 1), content=st.binary(min_size=1, max_size=8), cut=st.booleans())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_damage_makes_a_traceback(learned_file: Path, tmp_path: Path, where: float, content: bytes, cut: bool) -> None:
+    whole, at = learned_file.read_bytes(), int(where * learned_file.stat().st_size)
+    file = tmp_path / "damaged.fscil"
+    file.write_bytes(whole[:at] if cut else whole[:at] + content + whole[at + len(content) :])
+    try:
+        modelfile.load(file)
+    except FscilError as problem:
+        assert str(file) in str(problem)
+
+
+def test_what_is_missing_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FscilError, match=r"none.fscil does not exist; fscil learn PHOTOS --save FILE makes one"):
+        modelfile.load(tmp_path / "none.fscil")
+    with pytest.raises(FscilError, match="cannot be opened"), modelfile.editing(tmp_path / "none.fscil"):
+        pass
+
+
+def test_an_error_while_editing_leaves_the_file_as_it_was(birds_file: Path) -> None:
+    before = birds_file.read_bytes()
+    with pytest.raises(FscilError), modelfile.editing(birds_file) as model:
+        model.forget("jay")
+        model.forget("unicorn")
+    assert birds_file.read_bytes() == before
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(birds_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = birds_file.read_bytes()
+
+    def full(_number: int) -> None:
+        raise OSError(runfolder.FULL[0], "no space")
+
+    monkeypatch.setattr(runfolder.os, "fsync", full)
+    with pytest.raises(FscilError, match="disk is full"), modelfile.editing(birds_file) as model:
+        model.forget("jay")
+    assert birds_file.read_bytes() == before and list(birds_file.parent.glob("*.partial")) == []
+
+
+def teach_in_process(file: Path, name: str, shown: list[Path], slow: float) -> None:
+    with modelfile.editing(file) as model:
+        time.sleep(slow)
+        teaching.teach(model, [name] * len(shown), shown)
+
+
+def test_processes_that_teach_at_once_lose_nothing(birds_file: Path, tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    made = [photos(tmp_path / f"new {i}", 70 + i, range(2)) for i in range(4)]
+    workers = [fork.Process(target=teach_in_process, args=(birds_file, f"new {i}", made[i], 0.1)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(100)
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    model = modelfile.load(birds_file)
+    assert set(model.classes) == {*BIRDS, "new 0", "new 1", "new 2", "new 3"}
+    assert len(model.journal.steps) == 5
+
+
+def test_saving_over_a_file_that_changed_is_refused(birds_file: Path) -> None:
+    mine = modelfile.load(birds_file)
+    with modelfile.editing(birds_file) as other:
+        other.forget("jay")
+    mine.forget("owl")
+    with pytest.raises(FscilError, match="was changed since this one was loaded"):
+        modelfile.save_over(mine, birds_file)
+    assert "jay" not in modelfile.load(birds_file).classes
+    again = modelfile.load(birds_file)
+    again.forget("owl")
+    modelfile.save_over(again, birds_file)
+    again.forget("wren")
+    modelfile.save_over(again, birds_file)
+    assert modelfile.load(birds_file).classes == ["crow", "kite", "robin"]
+
+
+def test_a_model_that_knows_nothing_can_be_saved(tmp_path: Path) -> None:
+    modelfile.save(empty_model(), tmp_path / "new.fscil")
+    assert modelfile.load(tmp_path / "new.fscil").classes == []

@@ -1,0 +1,95 @@
+"""NCM (LUCIR): frozen old rows, imprinted new ones, and the weight of not forgetting."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from conftest import TINY, tiny_encoder
+from fscil.data.sessions import Benchmark
+from fscil.errors import FscilError
+from fscil.methods import ncm
+from fscil.methods.ncm import less_forget_weight, remove_last_activation
+from fscil.nn import encoders
+from fscil.nn.encoders import Encoder
+from fscil.settings import resolve
+from fscil.training import Run
+
+
+def untrained(**changes: object) -> ncm.Method:
+    small = {**TINY, "base.epochs": 1, "new.epochs": 2, "new.lr": 0.01, "exemplars": 3, **changes}
+    return ncm.Method(resolve(ncm.Config, "ncm", "tiny", "paper", small), tiny_encoder())
+
+
+def learn_two(method: ncm.Method, tiny: Benchmark, run: Run) -> dict[str, torch.Tensor]:
+    """Learns two sessions and gives the state after the first."""
+    base, new, *_ = tiny.sessions()
+    with run.learning(0):
+        method.learn_base(base, run)
+    before = {key: value.clone() for key, value in method.state_dict().items()}
+    with run.learning(1):
+        method.learn_new(new, run)
+    return before
+
+
+@pytest.mark.parametrize("base_session", ["lucir", "shared"])
+def test_old_rows_stand_still_and_the_rest_moves(tiny: Benchmark, run: Run, base_session: str) -> None:
+    method = untrained(base_session=base_session)
+    before = learn_two(method, tiny, run)
+    assert torch.equal(method.head.blocks[0], before["net.head.blocks.0"])
+    assert float(method.head.scale) != float(before["net.head.scale"])
+    assert not torch.equal(method.encoder.stages[0][0].weight, before["net.encoder.stages.0.0.weight"])
+
+
+def test_new_rows_are_imprinted_where_nothing_is_trained(tiny: Benchmark, run: Run) -> None:
+    method = untrained(**{"new.epochs": 0})
+    before = learn_two(method, tiny, run)
+    new = list(tiny.sessions())[1]
+    with torch.no_grad():
+        f = F.normalize(method.encoder(next(new.train.batches([torch.arange(10)], method.test_view(new)))), dim=1)
+    length = float(before["net.head.blocks.0"].norm(dim=1).mean())
+    for row, label in zip(method.head.blocks[1], new.classes, strict=True):
+        assert float(F.cosine_similarity(row, f[new.train.labels == label].mean(0), dim=0)) == pytest.approx(
+            1, abs=1e-5
+        )
+        assert float(row.norm()) == pytest.approx(length, rel=1e-4)
+    assert all(torch.equal(value, before[f"net.encoder.{key}"]) for key, value in method.encoder.state_dict().items())
+
+
+def test_the_quota_of_each_class_is_kept(tiny: Benchmark, run: Run) -> None:
+    method = untrained(exemplars=3)
+    learn_two(method, tiny, run)
+    assert torch.bincount(method.memory.labels).tolist() == [3] * 8
+
+
+def test_weight_of_less_forget() -> None:
+    assert less_forget_weight(5, 60, 5) == pytest.approx(17.3205, abs=1e-4)
+
+
+@given(st.integers(1, 200), st.integers(1, 50))
+def test_the_weight_grows_with_what_there_is_to_forget(old: int, new: int) -> None:
+    assert less_forget_weight(5, old, new) ** 2 * new == pytest.approx(25 * old)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet20", "resnet12", "fast"])
+def test_features_become_signed(name: str) -> None:
+    torch.manual_seed(0)
+    encoder = encoders.build(name, 32)
+    for module in encoder.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)  # some start at zero, which switches their block off
+    x = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        lowest = float(encoder(x).min())
+        assert remove_last_activation(encoder)
+        assert float(encoder(x).min()) < min(lowest, 0)
+
+
+def test_an_encoder_without_activation_on_top_is_refused_before_training(tiny: Benchmark) -> None:
+    c = resolve(ncm.Config, "ncm", "tiny", "paper", TINY)
+    normed = Encoder(nn.Sequential(nn.Sequential(nn.Conv2d(3, 16, 4, 4), nn.ReLU(), nn.BatchNorm2d(16))), 16, 16)
+    with pytest.raises(FscilError, match="--base-session shared"):
+        ncm.Method(c, normed).check(tiny)
+    ncm.Method(resolve(ncm.Config, "ncm", "tiny", "paper", {**TINY, "base_session": "shared"}), normed).check(tiny)
