@@ -9,9 +9,9 @@ os.environ.setdefault(
 
 import pytest
 import torch
-from albums import album, birds, birds_file, hoopoes, learned_file  # noqa: F401 (fixtures)
 from torch import nn
 
+from albums import album, birds, birds_file, hoopoes, learned_file  # noqa: F401 (fixtures)
 from fscil.data import Protocol
 from fscil.data.images import Ingredients, TensorImages
 from fscil.data.sessions import Benchmark
@@ -61,6 +61,12 @@ def run(tmp_path: Path, tiny: Benchmark) -> Run:
     folder = RunFolder(tmp_path / "run")
     folder.open({"format": 1})
     return Run(folder, 0, tmp_path / "cache", fingerprint=tiny.fingerprint())
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Run:
+    """A run that writes nothing."""
+    return Run(RunFolder(tmp_path, writable=False), 0, tmp_path)
 
 
 # Settings with which every method learns the tiny benchmark in a second or two.

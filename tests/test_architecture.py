@@ -16,6 +16,10 @@ FORBIDDEN = {
     "metrics.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli"),
     "runfolder.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli"),
     "training.py": ("methods", "protocol", "experiment", "report", "cli"),
+    "model.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier", "photos"),
+    "modelfile.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier", "learning"),
+    "learning.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier"),
+    "classifier.py": ("methods", "training", "protocol", "experiment", "report", "cli"),
     "protocol.py": ("experiment", "report", "cli"),
 }
 

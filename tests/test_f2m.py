@@ -1,7 +1,5 @@
 """F2M: noise on weights with exact gradients, flat base sessions, sessions that stay in the cube."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conftest import TINY
+from conftest import TINY, tiny_encoder
 from fscil import settings as recipes
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
@@ -20,7 +18,6 @@ from fscil.nn.encoders import Encoder
 from fscil.nn.heads import linear_classifier
 from fscil.nn.noise import LEVELS, SHAPES, Box, call_with_noise, last_kernels, level_shares, weight_noise
 from fscil.planning import stage_macs
-from fscil.runfolder import RunFolder
 from fscil.training import Run
 
 
@@ -33,12 +30,6 @@ def untrained(encoder: Encoder | None = None, **changes: object) -> f2m.Method:
     config = recipes.resolve(f2m.Config, "f2m", "tiny", "paper", own)
     torch.manual_seed(0)
     return f2m.Method(config, encoder or encoders.build(config.encoder, config.pixels))
-
-
-@pytest.fixture
-def silent(tmp_path: Path) -> Run:
-    """A run that writes nothing."""
-    return Run(RunFolder(tmp_path, writable=False), 0, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -173,18 +164,12 @@ def test_classes_share_batches_and_costs_are_as_planned(sessions: list[Session],
     assert cost.macs == sum(stage_macs(stage, method.encoder) for stage in method.plan(sessions[0]))
 
 
-def tiny_encoder() -> Encoder:
-    layers = [nn.Sequential(nn.Conv2d(inputs, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU()) for inputs in (3, 8)]
-    return Encoder(nn.Sequential(*layers), 8, 16)
-
-
 def test_flat_means_that_noise_does_less_harm(sessions: list[Session], silent: Run) -> None:
     base, harm = sessions[0], []
     for noise_from in (0.0, 1.0):
-        torch.manual_seed(0)
         own = {"base.epochs": 12, "base.batch": 30, "bound": 0.3, "layers": 2, "noise_from": noise_from}
         method = untrained(tiny_encoder(), **own)
-        net = Net(method.encoder, linear_classifier(8, 6, rng()))
+        net = Net(method.encoder, linear_classifier(16, 6, rng()))
         with silent.learning(0):
             method.train_base(net, base, silent)
         x, generator = next(base.train.batches([torch.arange(180)], method.test_view(base))), rng(5)

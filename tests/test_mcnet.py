@@ -1,7 +1,5 @@
 """MCNet: two networks, and a triplet loss that keeps new classes apart from each other and from old prototypes."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +12,6 @@ from fscil.methods import mcnet
 from fscil.methods.mcnet import psht, smoothed
 from fscil.nn import encoders
 from fscil.planning import stage_macs
-from fscil.runfolder import RunFolder
 from fscil.training import Run
 
 
@@ -23,12 +20,6 @@ def untrained(**changes: object) -> mcnet.Method:
     config = recipes.resolve(mcnet.Config, "mcnet", "tiny", "paper", own)
     torch.manual_seed(0)
     return mcnet.Method(config, encoders.build(config.encoder, config.pixels))
-
-
-@pytest.fixture
-def silent(tmp_path: Path) -> Run:
-    """A run that writes nothing."""
-    return Run(RunFolder(tmp_path, writable=False), 0, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,8 @@ def built() -> Callable[[str], Encoder]:
 
 
 def test_every_encoder_is_tested_here() -> None:
-    assert set(encoders.BUILDERS) <= set(DIMENSIONS)
+    own = {"tiny"}  # registered by these tests
+    assert set(encoders.BUILDERS) - own <= set(DIMENSIONS)
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)

@@ -1,7 +1,6 @@
 """SoftNet and HardNet: masks that are learned, then fixed; sessions that touch minor weights alone."""
 
 from copy import deepcopy
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from fscil.methods import softnet
 from fscil.nn import encoders
 from fscil.nn.masks import SoftMask, masked, masks
 from fscil.planning import activation_bytes, stage_macs
-from fscil.runfolder import RunFolder
 from fscil.training import Run
 
 
@@ -25,12 +23,6 @@ def untrained(**changes: object) -> softnet.Method:
     config = recipes.resolve(softnet.Config, "softnet", "tiny", "paper", own)
     torch.manual_seed(0)
     return softnet.Method(config, encoders.build(config.encoder, config.pixels))
-
-
-@pytest.fixture
-def silent(tmp_path: Path) -> Run:
-    """A run that writes nothing."""
-    return Run(RunFolder(tmp_path, writable=False), 0, tmp_path)
 
 
 @pytest.fixture(scope="module")

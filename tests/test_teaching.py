@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from albums import picture, photos
+from albums import photos, picture
 
 from fscil import teaching
 from fscil.errors import FscilError

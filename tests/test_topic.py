@@ -132,7 +132,7 @@ def test_min_loss_is_zero_iff_every_sample_sits_on_its_node() -> None:
     features, labels = points[[1, 0, 2]], torch.tensor([8, 5, 5])
     assert float(min_loss(features, labels, points, classes)) == 0
     moved = features + torch.tensor([[0.0, 0.3], [0.0, 0.0], [0.0, 0.0]])
-    assert float(min_loss(moved, labels, points, classes)) == pytest.approx(0.03)
+    assert float(min_loss(moved, labels, points, classes)) == pytest.approx(0.03, rel=1e-4)
     assert float(min_loss(features, labels.flip(0), points, classes)) > 1  # nodes of other classes do not count
 
 
@@ -178,8 +178,9 @@ def test_the_anchor_loss_is_zero_at_the_start_against_the_net_before(tiny: Bench
 @pytest.mark.parametrize("anchored_to", ["previous", "centroid"])
 def test_a_heavy_anchor_keeps_the_features_of_anchors(tiny: Benchmark, run: Run, anchored_to: str) -> None:
     moved = {}
-    for weight in (0.0, 3000.0):
-        method = learned(untrained(anchored_to=anchored_to, anchor=weight), tiny, run, 1)
+    calm = {"new.lr": 0.02, "new.epochs": 10}
+    for weight in (0.0, 100.0):
+        method = learned(untrained(anchored_to=anchored_to, anchor=weight, **calm), tiny, run, 1)
         session = list(tiny.sessions())[1]
         places, weights = method.moorings(session, run)
         z = method.anchors(session, run)
@@ -187,7 +188,7 @@ def test_a_heavy_anchor_keeps_the_features_of_anchors(tiny: Benchmark, run: Run,
             method.learn_new(session, run)
         with torch.no_grad():
             moved[weight] = float(anchoring(method.shown(method.encoder(z)), places, weights))
-    assert moved[3000.0] < 0.5 * moved[0.0]
+    assert moved[100.0] < 0.5 * moved[0.0]
 
 
 def test_without_its_losses_it_is_fine_tuning(tiny: Benchmark, run: Run) -> None:

@@ -44,7 +44,7 @@ def look(model: Model, sources: Sequence[Source], title: str = "", turn: Collect
                 parts.append(model.embed(images))
                 seen.positions += batch.positions
                 seen.digests += digests(batch.crops)
-                flat = batch.crops.float().flatten(1).std(1) < PLAIN
+                flat = batch.crops.float().flatten(1, 2).std(1).amax(1) < PLAIN
                 seen.plain += [p for p, dull in zip(batch.positions, flat.tolist(), strict=True) if dull]
                 seen.turned |= _turned(model, images, batch.positions, turn)
             bar.advance(len(seen.positions) + len(seen.unreadable))

@@ -167,7 +167,9 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], origin: Origin, view: View | None) -> nn.Module:
     """The encoder with its weights from the file; built without memory, so that nothing is initialised in vain."""
-    if view is None or origin.encoder == FEATURES:
+    if (view is None) != (origin.encoder == FEATURES):
+        raise FscilError("it does not say how its encoder is shown photos")
+    if view is None:
         return Features(int(told["dim"]))
     with torch.device("meta"):
         encoder = encoders.unsized(origin.encoder, view.pixels)

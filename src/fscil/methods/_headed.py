@@ -34,9 +34,7 @@ class Tuning(Training):
 
     part: Literal["all", "last_block"] = "all"  # what is trained of the encoder
     batch_norm: Literal["train", "frozen"] = "train"  # statistics of the trained part: of the batch, or those of before
-    old_rows: Literal["trained", "frozen", "detached"] = (
-        "trained"  # rows of old classes; detached: no gradient through them
-    )
+    old_rows: Literal["trained", "frozen", "detached"] = "trained"  # rows of old classes; detached: nor gradients
 
 
 class Headed(Method):

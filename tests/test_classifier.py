@@ -1,0 +1,183 @@
+"""Classifier: scikit-learn's manners, and a partial_fit that welcomes classes nobody has announced."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from albums import BIRDS, photos, picture
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import fscil
+from fscil import Classifier
+from fscil.errors import FscilError
+
+# Checks of scikit-learn that cannot hold here, each with its reason.
+EXPECTED = {
+    "check_methods_subset_invariance": "relations are one float32 product: another batch size may change the last digit",
+}
+
+
+def tiny(**given: object) -> Classifier:
+    return Classifier("tiny", pixels=32, **given)
+
+
+def album_of(kinds: int, numbers: range) -> tuple[list[Image.Image], list[str]]:
+    pairs = [(picture(kind, number), BIRDS[kind]) for kind in range(kinds) for number in numbers]
+    return [shown for shown, _ in pairs], [name for _, name in pairs]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Classifier:
+    return tiny(strength="prototypes").fit(*album_of(4, range(6)))
+
+
+def test_scikit_learns_own_checks() -> None:
+    results = check_estimator(Classifier(encoder=None), on_fail=None, on_skip=None, expected_failed_checks=EXPECTED)
+    assert len(results) > 40
+    assert [result["check_name"] for result in results if result["status"] == "failed"] == []
+
+
+def test_the_constructor_only_stores() -> None:
+    made = Classifier("nonsense", strength="absurd", views="none", false_acceptance=7)
+    assert made.get_params()["encoder"] == "nonsense" and clone(made).get_params() == made.get_params()
+    assert made.set_params(encoder=None, strength="auto").encoder is None
+    assert fscil.Classifier is Classifier
+
+
+def test_features_in_a_pipeline_and_cross_validation() -> None:
+    X, y = make_blobs(120, 6, centers=6, cluster_std=1.5, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), Classifier(encoder=None, strength="prototypes"))
+    assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.9
+    search = GridSearchCV(Classifier(encoder=None), {"strength": ["prototypes"]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.9
+
+
+def test_transfer_on_features_needs_no_photos() -> None:
+    X, y = make_blobs(120, 8, centers=6, cluster_std=1.5, random_state=0)
+    model = Classifier(encoder=None).fit(X, y)
+    assert model.model_.origin.strength == "transfer" and model.score(X, y) > 0.9
+    assert not torch.equal(model.model_.branches[1].whitening, torch.eye(8))
+
+
+def test_every_kind_of_x_gives_the_same_answer(fitted: Classifier, tmp_path: Path) -> None:
+    shown, names = album_of(4, range(30, 32))
+    pixels = np.stack([np.asarray(one) for one in shown])
+    paths = [tmp_path / f"{i}.png" for i in range(len(shown))]
+    for one, path in zip(shown, paths, strict=True):
+        one.save(path)
+    tensor = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    forms = [shown, paths, [str(path) for path in paths], pixels, list(pixels), tensor, tensor / 255]
+    answers = [fitted.predict_proba(X) for X in forms]
+    for other in answers[1:]:
+        np.testing.assert_allclose(other, answers[0], atol=2e-6)
+    assert fitted.predict(shown).tolist() == names and fitted.score(paths, names) == 1.0
+    assert fitted.predict(shown[0]).tolist() == names[:1] and fitted.predict(paths[0]).tolist() == names[:1]
+
+
+def test_a_folder_brings_its_classes(album: Path) -> None:
+    model = tiny(strength="prototypes").fit(album)
+    assert model.classes_.tolist() == list(BIRDS) and model.predict(album / "owl").tolist() == ["owl"] * 10
+    with pytest.raises(ValueError, match="y"):
+        tiny().fit([picture(0, 0)])
+
+
+def test_partial_fit_welcomes_new_classes_and_moves_none() -> None:
+    shown, names = album_of(4, range(6))
+    model = tiny(strength="prototypes").fit(shown, names)
+    assert model.classes_.tolist() == ["crow", "jay", "kite", "owl"]
+    model.partial_fit([picture(7, i) for i in range(5)], ["ara"] * 5)
+    assert model.classes_.tolist() == ["crow", "jay", "kite", "owl", "ara"]
+    assert model.predict([picture(7, 20), picture(1, 20)]).tolist() == ["ara", "jay"]
+    assert model.predict_proba([picture(7, 20)]).shape == (1, 5)
+    model.forget("jay").rename("ara", "parrot")
+    assert model.classes_.tolist() == ["crow", "kite", "owl", "parrot"]
+    assert model.undo().undo().classes_.tolist() == ["crow", "jay", "kite", "owl", "ara"]
+    model.forget("ara", erase=True)
+    with pytest.raises(FscilError, match="final"):
+        model.undo()
+
+
+@given(order=st.permutations(range(5)), parts=st.integers(1, 4))
+def test_the_order_of_teaching_does_not_matter(order: list[int], parts: int) -> None:
+    X = np.random.RandomState(0).randn(20, 4)
+    y = np.arange(20) % 5
+    whole = Classifier(encoder=None, strength="prototypes").fit(X[:2], y[:2])
+    pieces = clone(whole).fit(X[:2], y[:2])
+    rows = [i for c in order for i in range(2, 20) if y[i] == c]
+    whole.partial_fit(X[2:], y[2:])
+    for part in np.array_split(rows, parts):
+        pieces.partial_fit(X[part], y[part])
+    columns = [list(pieces.classes_).index(c) for c in whole.classes_]
+    np.testing.assert_allclose(pieces.predict_proba(X)[:, columns], whole.predict_proba(X), atol=1e-6)
+
+
+def test_predict_always_answers_and_is_known_doubts() -> None:
+    model = tiny(strength="prototypes").fit(*album_of(6, range(10)))
+    strangers = [picture(kind, 0) for kind in range(60, 70)]
+    assert set(model.predict(strangers)) <= set(BIRDS)
+    assert model.is_known(album_of(6, range(40, 44))[0]).mean() > 0.8 > 0.5 > model.is_known(strangers).mean()
+
+
+def test_probabilities_scores_and_answers_agree(fitted: Classifier) -> None:
+    shown, _ = album_of(4, range(30, 32))
+    p, scores = fitted.predict_proba(shown), fitted.decision_function(shown)
+    np.testing.assert_allclose(p.sum(1), 1, atol=1e-9)
+    assert (p.argmax(1) == scores.argmax(1)).all() and scores.shape == (8, 4)
+
+
+def test_numbers_stay_numbers_in_a_file(tmp_path: Path) -> None:
+    X, y = make_blobs(40, 3, centers=4, random_state=0)
+    model = Classifier(encoder=None).fit(X, y + 10)
+    model.save(tmp_path / "blobs.fscil")
+    loaded = Classifier.load(tmp_path / "blobs.fscil")
+    assert loaded.classes_.dtype.kind == "i" and loaded.classes_.tolist() == [10, 11, 12, 13]
+    assert (loaded.predict(X) == model.predict(X)).all() and loaded.n_features_in_ == 3
+    with pytest.raises(FscilError, match="is of another kind"):
+        loaded.partial_fit(X[:1], ["wren"])
+    with pytest.raises(ValueError, match="3 features"):
+        loaded.predict(X[:, :2])
+
+
+def test_saving_never_overwrites_another_model_unless_told(fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "a.fscil")
+    fitted.save(tmp_path / "a.fscil")
+    other = tiny(strength="prototypes").fit(*album_of(2, range(3)))
+    with pytest.raises(FscilError, match="holds another model"):
+        other.save(tmp_path / "a.fscil")
+    other.save(tmp_path / "a.fscil", overwrite=True)
+    assert Classifier.load(tmp_path / "a.fscil").classes_.tolist() == ["crow", "jay"]
+
+
+def test_a_loaded_classifier_can_be_taught_and_pickled(fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "b.fscil")
+    loaded = Classifier.load(tmp_path / "b.fscil").partial_fit([picture(9, i) for i in range(5)], ["ara"] * 5)
+    again = pickle.loads(pickle.dumps(loaded))
+    assert again.predict([picture(9, 9)]).tolist() == ["ara"] and "ara" not in fitted.classes_
+
+
+def test_unreadable_photos_warn_when_learned_and_stop_a_prediction(fitted: Classifier, tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").write_text("no photo")
+    paths = [*photos(tmp_path / "x", 3, range(4)), *photos(tmp_path / "y", 4, range(4)), tmp_path / "broken.jpg"]
+    with pytest.warns(UserWarning, match=r"1 of 9 photos left out: .*broken.jpg is no picture"):
+        model = tiny().fit(paths, ["x"] * 4 + ["y"] * 5)
+    assert model.predict(paths[:1]).tolist() == ["x"]
+    with pytest.raises(FscilError, match=r"nothing was predicted: 1 of 2 photos"):
+        model.predict([paths[0], tmp_path / "broken.jpg"])
+
+
+def test_asking_before_learning_is_scikit_learns_error() -> None:
+    from sklearn.exceptions import NotFittedError
+
+    for ask in (lambda m: m.predict([picture(0, 0)]), lambda m: m.forget("x"), lambda m: m.save("nowhere")):
+        with pytest.raises(NotFittedError):
+            ask(tiny())

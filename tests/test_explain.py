@@ -1,0 +1,37 @@
+"""explain: three Grad-CAM maps beside the photo."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fscil import explain
+from fscil.errors import FscilError
+from fscil.model import Model
+
+pytest.importorskip("pytorch_grad_cam", reason="explain needs the extra fscil[explain]")
+
+
+def test_the_picture_shows_photo_and_three_maps(birds: Model, album: Path, tmp_path: Path) -> None:
+    said = explain.explain(birds, album / "owl" / "0.png", tmp_path / "why.png")
+    assert "the relations to 'owl'" in said
+    drawn = Image.open(tmp_path / "why.png")
+    assert drawn.width > 3 * drawn.height
+    assert all(not parameter.requires_grad and parameter.grad is None for parameter in birds.branches.parameters())
+
+
+def test_a_map_follows_what_the_relation_sees(birds: Model) -> None:
+    image = torch.zeros(1, 3, 32, 32)
+    image[..., 16:, 16:] = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(0))
+    for branches in ([birds.branches[0]], [birds.branches[1]], list(birds.branches)):
+        heat = explain.heat(branches, image, 2)
+        assert heat.shape == (32, 32) and np.isfinite(heat).all() and heat.min() >= 0 and heat.max() <= 1.0001
+
+
+def test_features_have_no_picture(tmp_path: Path) -> None:
+    from fscil import backbones
+
+    with pytest.raises(FscilError, match="no picture to explain"):
+        explain.explain(backbones.of_features(3), Image.new("RGB", (9, 9)), tmp_path / "why.png")

@@ -1,0 +1,60 @@
+"""ONNX: one graph that needs nothing of this package, and of which teaching changes only the small part."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from albums import BIRDS
+
+from fscil import export, teaching
+from fscil.errors import FscilError
+from fscil.model import Model
+
+ort = pytest.importorskip("onnxruntime", reason="export needs the extra fscil[onnx]")
+pytest.importorskip("onnxscript", reason="export needs the extra fscil[onnx]")
+
+
+def both(model: Model, folder: Path, photos: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of random images by ONNX Runtime and by PyTorch."""
+    images = np.random.RandomState(photos).rand(photos, 3, 32, 32).astype(np.float32)
+    scores = ort.InferenceSession(str(folder / "model.onnx")).run(["scores"], {"image": images})[0]
+    mean, std = (torch.tensor(numbers).view(1, 3, 1, 1) for numbers in (model.view.mean, model.view.std))
+    return scores, model.scores(model.embed((torch.from_numpy(images) - mean) / std)).numpy()
+
+
+def test_the_graph_equals_the_model_and_grows_with_it(birds: Model, hoopoes: list[Path], tmp_path: Path) -> None:
+    said = export.to_onnx(birds, tmp_path / "out")
+    assert said.endswith("wrote model.onnx, encoder.bin and classes.json; 6 classes")
+    for photos in (1, 5):
+        scores, expected = both(birds, tmp_path / "out", photos)
+        assert scores.shape == (photos, 6)
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
+    weights = (tmp_path / "out" / "encoder.bin").read_bytes()
+    teaching.teach(birds, ["hoopoe"] * 5, hoopoes[:5])
+    birds.forget("crow")
+    (tmp_path / "out" / "encoder.bin").chmod(0o444)
+    assert "encoder.bin stays as it was" in export.to_onnx(birds, tmp_path / "out")
+    assert (tmp_path / "out" / "encoder.bin").read_bytes() == weights
+    scores, expected = both(birds, tmp_path / "out", 3)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    told = json.loads((tmp_path / "out" / "classes.json").read_text())
+    assert told["classes"] == [*BIRDS[1:], "hoopoe"] and told["known"]["threshold"] == birds.calibration.threshold
+    graph = (tmp_path / "out" / "model.onnx").read_bytes()
+    assert str(Path(export.__file__).parent).encode() not in graph  # no paths of this machine
+
+
+def test_another_encoder_is_written_anew(birds: Model, tmp_path: Path) -> None:
+    export.to_onnx(birds, tmp_path)
+    birds.branches[1].weight.fill_(3.0)
+    assert "encoder.bin and classes.json" in export.to_onnx(birds, tmp_path)
+    scores, expected = both(birds, tmp_path, 2)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+def test_features_cannot_be_exported(tmp_path: Path) -> None:
+    from fscil import backbones
+
+    with pytest.raises(FscilError, match="only a model that looks at photos"):
+        export.to_onnx(backbones.of_features(3), tmp_path)

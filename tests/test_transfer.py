@@ -1,0 +1,145 @@
+"""RESA on cached features: the loss is KT-RCNet's, the map learns, and nothing it must not touch moves."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from albums import BIRDS, QUICK, empty_model
+from torch import Tensor, nn
+
+from fscil import learning, methods, transfer
+from fscil.data.episodes import Sampling, Task
+from fscil.errors import FscilError
+from fscil.learning import Learned
+from fscil.nn.branches import Branch
+from fscil.nn.relations import mean_of_labels
+from fscil.progress import Bar
+from fscil.transfer import Cached, Settings, sample, sampling_for, task_loss
+
+
+def cached(classes: int = 6, photos: int = 12, dim: int = 5, seed: int = 0) -> Cached:
+    """Clusters of features, and turned versions that are clusters of their own."""
+    rng = torch.Generator().manual_seed(seed)
+    centres = torch.rand(classes, 4, dim, generator=rng)
+    rows = torch.arange(classes).repeat_interleave(photos)
+    features = centres[rows] + 0.3 * torch.randn(len(rows), 4, dim, generator=rng)
+    return Cached(features[:, 0], features[:, 1:], rows)
+
+
+def means_of(data: Cached) -> Tensor:
+    return mean_of_labels(data.upright, data.rows)[1]
+
+
+class Linear(nn.Module):
+    """An encoder of features: multiplies by a map."""
+
+    def __init__(self, A: Tensor):
+        super().__init__()
+        self.A, self.dim = nn.Parameter(A.clone()), len(A)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.A
+
+
+def test_the_loss_is_that_of_the_method() -> None:
+    data, settings = cached(), Settings(scale=7.0, global_weight=1.5, local_weight=0.5)
+    A = torch.eye(5) + 0.1 * torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
+    images = torch.stack([data.upright[data.rows == c][:6] for c in (4, 0, 3)])
+    twins = torch.stack([data.turned[data.rows == c][:6, 1] for c in (4, 0, 3)])
+    task = Task(images, twins, torch.tensor([4, 0, 3]), 2)
+    KT = methods.load("kt_rcnet")
+    config = KT.Config(scale=7.0, global_weight=1.5, local_weight=0.5, base_relation=0.0)
+    method = KT.Method(config, Linear(A))
+    method.W2.add(data.rows, method.branches[1].encode(data.upright))
+    mine = task_loss(task, A, means_of(data), settings)
+    torch.testing.assert_close(mine, method.loss(task))
+
+
+def test_pseudo_old_rows_and_frozen_features_get_no_gradient() -> None:
+    data = cached()
+    means = means_of(data).requires_grad_(True)
+    A = torch.eye(5, requires_grad=True)
+    task = Task(torch.stack([data.upright[data.rows == c] for c in (1, 2)]), None, torch.tensor([1, 2]), 4)
+    task_loss(task, A, means, Settings()).backward()
+    assert means.grad is None and A.grad.abs().sum() > 0
+
+
+def test_training_lowers_the_loss_on_other_tasks() -> None:
+    data, fresh = cached(dim=16), cached(dim=16)
+    settings = Settings(tasks=150, way=4, dropout=0.0)
+    g = 3.0
+    A = transfer.train(data, means_of(data), g, settings, torch.Generator().manual_seed(0), Bar("", 1, shown=False))
+    pool = {row: (fresh.rows == row).nonzero()[:, 0] for row in range(6)}
+    tasks = [sample(fresh, g, pool, Sampling(4, 4, 8), 0.0, torch.Generator().manual_seed(i)) for i in range(20)]
+    before, after = (sum(float(task_loss(t, M, g * means_of(data), settings)) for t in tasks) for M in (torch.eye(16), A))
+    assert after < 0.95 * before
+
+
+def test_the_same_seed_gives_the_same_map() -> None:
+    data, quiet = cached(), Bar("", 1, shown=False)
+    maps = [transfer.train(data, means_of(data), 2.0, replace(QUICK, tasks=5), torch.Generator().manual_seed(s), quiet) for s in (3, 3, 4)]
+    assert torch.equal(maps[0], maps[1]) and not torch.equal(maps[0], maps[2])
+
+
+def test_no_steps_leave_the_identity() -> None:
+    data = cached()
+    A = transfer.train(data, means_of(data), 2.0, Settings(tasks=0), torch.Generator(), Bar("", 1, shown=False))
+    assert torch.equal(A, torch.eye(5))
+
+
+def test_twins_are_the_turned_features_of_the_same_photos() -> None:
+    data = cached()
+    pool = {row: (data.rows == row).nonzero()[:, 0] for row in range(6)}
+    task = sample(data, 2.0, pool, Sampling(3, 2, 4), 0.0, torch.Generator().manual_seed(5))
+    for c, images, twins in zip(task.classes.tolist(), task.images, task.twins, strict=True):
+        at = [int((2.0 * data.upright == image).all(1).nonzero()) for image in images]
+        assert set(data.rows[at].tolist()) == {c}
+        assert any(torch.equal(twins, 2.0 * data.turned[at, turn]) for turn in range(3))
+
+
+def test_dropout_keeps_the_mean_of_features() -> None:
+    data = Cached(torch.ones(40, 200), None, torch.arange(4).repeat_interleave(10))
+    pool = {row: (data.rows == row).nonzero()[:, 0] for row in range(4)}
+    task = sample(data, 1.0, pool, Sampling(4, 3, 7), 0.5, torch.Generator().manual_seed(0))
+    assert set(task.images.unique().tolist()) == {0.0, 2.0} and float(task.images.mean()) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("counts", "way", "shot", "query"),
+    [([24] * 100, 10, 5, 10), ([4] * 5, 5, 1, 3), ([8, 8, 8, 8, 8, 8, 3, 50], 7, 2, 6), ([4, 4, 4, 4, 4, 1, 1, 1], 5, 1, 3)],
+)
+def test_tasks_are_as_large_as_most_classes_allow(counts: list[int], way: int, shot: int, query: int) -> None:
+    assert sampling_for(counts, Settings(), True) == Sampling(way, shot, query, "rotate")
+
+
+def test_the_scale_makes_held_out_features_predictable() -> None:
+    data = cached(photos=20)
+    for factor in (0.01, 1.0, 100.0):  # whatever the features' own scale, the relation comes out the same
+        f = factor * data.upright
+        g = transfer.fitted_scale(f[::2], data.rows[::2], f[1::2], data.rows[1::2], 16.0)
+        assert g * factor == pytest.approx(transfer.fitted_scale(data.upright[::2], data.rows[::2], data.upright[1::2], data.rows[1::2], 16.0), rel=1e-3)
+
+
+def test_auto_takes_the_strongest_that_the_photos_allow() -> None:
+    model = empty_model()
+    many = [name for name in BIRDS for _ in range(6)]
+    plan = learning.plan_for(model, many, "auto", 0)
+    assert plan.strength == "transfer" and "6 classes with 36 photos suffice" in plan.why
+    assert len(plan.held) == 6 and len(plan.turned) == 30 and not plan.held & plan.turned
+    plan = learning.plan_for(model, many[:20], "auto", 0)
+    assert plan.strength == "prototypes" and "fewer than five classes" in plan.why and not plan.turned
+    with pytest.raises(FscilError, match="strength transfer is not possible: fewer than five classes"):
+        learning.plan_for(model, many[:20], "transfer", 0)
+
+
+def test_held_out_photos_do_not_move_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "fitted_scale", lambda *features: 3.0)  # the scale is fitted on held-out photos
+    data, held = cached(), torch.arange(72) % 4 == 0
+    maps = []
+    for moved in (torch.zeros(72, dtype=torch.bool), held, ~held):
+        features = torch.where(moved[:, None], -data.upright, data.upright)
+        branch = Branch("C", Linear(torch.eye(5)), "euclid")
+        f = learning.complement(branch, Learned([features], data.rows, held, data.turned), "transfer", QUICK, 0)
+        torch.testing.assert_close(f, 3.0 * features @ branch.whitening)
+        maps.append(branch.whitening.clone())
+    assert torch.equal(maps[0], maps[1]) and not torch.equal(maps[0], maps[2])
