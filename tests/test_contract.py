@@ -23,6 +23,7 @@ from fscil.fields import flatten
 from fscil.methods._method import Method
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
+from fscil.planning import encoder_of, stage_macs
 from fscil.runfolder import RunFolder, read_tensors, write_tensors
 from fscil.stages import Epoch
 from fscil.training import Run
@@ -229,6 +230,13 @@ def test_better_than_chance_on_old_and_new_classes(learned: Learned) -> None:
     clearly = 1.5 / len(learned.benchmark.order)
     assert learned.name in FORGETS or learned.accuracy(new=False) > clearly
     assert learned.name in IMBALANCED or learned.accuracy(new=True) > clearly
+
+
+def test_the_plan_is_what_the_base_session_computes(learned: Learned) -> None:
+    method = build(learned.name)
+    base = next(Strict().sessions(method.needs.oracle, method.config.held_out))
+    planned = sum(stage_macs(stage, encoder_of(method)) for stage in method.plan(base))
+    assert planned == json.loads((learned.folder / "session-00.json").read_text())["macs"]
 
 
 def test_reads_only_the_images_of_the_session(learned: Learned) -> None:

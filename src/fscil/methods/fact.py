@@ -23,6 +23,7 @@ that all methods share.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +35,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Training
 from fscil.errors import FscilError
 from fscil.methods import _method
+from fscil.methods._fact import Reserved
 from fscil.methods._method import (
     Needs,
     Net,
@@ -49,7 +51,6 @@ from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.noise import beta
 from fscil.nn.prototypes import Prototypes
-from fscil.nn.relations import cosine
 from fscil.stages import Epoch
 from fscil.training import Run
 
@@ -67,48 +68,6 @@ class Config(_method.Common):
     eta: float = 0.1  # weight of the virtual prototypes at inference, from session 1 on
     neighbours: int = 40  # virtual prototypes, the nearest ones, by way of which an image is compared
     axis: Literal["class", "dimension"] = "class"  # what is normalised there: class vectors (released code: dimension)
-
-
-class Reserved(nn.Module):
-    """Cosine classifier with a row for every class there will ever be: base classes first, then virtual ones."""
-
-    def __init__(self, dim: int, base: int, total: int, scale: float, tied: int, generator: torch.Generator):
-        super().__init__()
-        self.base, self.scale = base, scale
-        rows = nn.init.orthogonal_(torch.empty(total, dim), generator=generator)
-        self.weight = nn.Parameter(rows)
-        self.register_buffer("virtual", rows[base:].clone())  # V, which is not trained
-        self.register_buffer("ties", random_ties(base, total - base, tied, generator))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Logits (n, base classes)."""
-        return self.scale * cosine(features, self.weight[: self.base])
-
-    def hidden(self, features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (n, all classes) of base rows and V without the true class, and the virtual class to be."""
-        logits = self.scale * cosine(features, torch.cat([self.weight[: self.base], self.virtual]))
-        logits = logits.scatter(1, rows[:, None], -torch.inf)
-        allowed = self.ties[rows]
-        allowed = allowed | ~allowed.any(1, keepdim=True)  # a class that nothing is tied to may take any
-        nearest = logits[:, self.base :].masked_fill(~allowed, -torch.inf).argmax(1)
-        return logits, self.base + nearest
-
-    def reserve(self, features: Tensor, rows: Tensor) -> Tensor:
-        """L2: next to its own class an image belongs to a virtual one."""
-        return F.cross_entropy(*self.hidden(features, rows))
-
-    def forecast(self, mixtures: Tensor) -> Tensor:
-        """L3 + L4: a mixture belongs to a virtual class, next to that to a base class."""
-        logits = self.scale * cosine(mixtures, self.weight)
-        virtual = self.base + logits[:, self.base :].argmax(1)
-        second = logits.scatter(1, virtual[:, None], -torch.inf)
-        return F.cross_entropy(logits, virtual) + F.cross_entropy(second, logits[:, : self.base].argmax(1))
-
-
-def random_ties(base: int, virtual: int, tied: int, generator: torch.Generator) -> Tensor:
-    """Which base class may take which virtual one (base, virtual): each of these has `tied` base classes, or all."""
-    order = torch.rand(base, virtual, generator=generator).argsort(0).argsort(0)
-    return order < (tied or base)
 
 
 class Method(_method.Prototypical):
@@ -198,12 +157,11 @@ class Method(_method.Prototypical):
     def mixing_plan(self, training: Training, images: int) -> list[Plan]:
         """The second pass of mixed images, through the later stages only, as a number of whole passes."""
         c, steps = self.config, math.ceil(images / training.batch)
-        shares = [epoch / training.epochs for epoch in range(training.epochs)] if c.reserve else []
-        sizes = [training_pixels(training, c.pixels, share) for share in shares if share >= c.start]
-        counts = {size: sizes.count(size) for size in sizes}
-        later = {size: 1 - self.encoder.macs(size, c.mix_after) / self.encoder.macs(size) for size in counts}
-        batch = math.ceil(images / steps)
-        return [
-            Plan(f"mixtures at {size} px", size, k * steps, batch, round(k * images * later[size]), 0)
-            for size, k in counts.items()
-        ]
+        shares = [epoch / training.epochs for epoch in range(training.epochs) if c.reserve]
+        epochs = Counter(training_pixels(training, c.pixels, share) for share in shares if share >= c.start)
+        stages = []
+        for size, k in epochs.items():
+            later = 1 - self.encoder.macs(size, c.mix_after) / self.encoder.macs(size)
+            trained = round(k * images * later)
+            stages.append(Plan(f"mixtures at {size} px", size, k * steps, math.ceil(images / steps), trained, 0))
+        return stages
