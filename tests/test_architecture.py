@@ -54,7 +54,8 @@ def test_nothing_imports_a_particular_method() -> None:
             if isinstance(node, ast.ImportFrom) and node.module == "fscil.methods":
                 assert not names & {alias.name for alias in node.names}, file
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fscil.methods."):
-                assert node.module.split(".")[2] not in names, file
+                method = node.module.split(".")[2]
+                assert method not in names or file.stem == f"_{method}", file  # a method's own helper may know its type
 
 
 def test_the_check_sees_imports(tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ def noisy(photos: int, classes: int, noise: float, seed: int = 0) -> Rehearsal:
     rng = torch.Generator().manual_seed(seed)
     truth = torch.arange(photos) % classes
     right = torch.nn.functional.one_hot(truth, classes).float()
-    return Rehearsal([right + noise * torch.randn(photos, classes, generator=rng), torch.randn(photos, classes, generator=rng)], truth)
+    return Rehearsal(
+        [right + noise * torch.randn(photos, classes, generator=rng), torch.randn(photos, classes, generator=rng)],
+        truth,
+    )
 
 
 numbers = st.lists(st.integers(-5, 5), min_size=1, max_size=12)

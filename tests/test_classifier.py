@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from albums import BIRDS, photos, picture
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -18,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import fscil
+from albums import BIRDS, photos, picture
 from fscil import Classifier
 from fscil.errors import FscilError
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_pretrained import installed
 
 from fscil import cli, modelfile
+from test_pretrained import installed
 
 PAGE = Path(__file__).parent.parent / "docs" / "teach.md"
 BLOCKS = re.findall(r"```(python)?\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from albums import BIRDS
 
+from albums import BIRDS
 from fscil import export, teaching
 from fscil.errors import FscilError
 from fscil.model import Model

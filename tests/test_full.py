@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from albums import BIRDS, photos, picture
 
+from albums import BIRDS, photos, picture
 from fscil import backbones, cli, learning, modelfile
 from fscil.errors import FscilError
 from fscil.looking import answers, look
@@ -42,7 +42,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         photos(tmp_path / "photos" / name, kind, range(10))
     (tmp_path / "photos" / "crow" / "broken.jpg").write_text("no photo")
     (tmp_path / "tiny.toml").write_text(RECIPE)
-    monkeypatch.setattr(sys, "argv", "fscil learn photos --save full.fscil --train --recipe tiny.toml".split())
+    monkeypatch.setattr(sys, "argv", ["fscil", "learn", "photos", "--save", "full.fscil", "--train", "--recipe", "tiny.toml"])
     cli.main()
     return tmp_path
 

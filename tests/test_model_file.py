@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import safetensors
 import torch
-from albums import BIRDS, empty_model, photos
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from albums import BIRDS, empty_model, photos
 from fscil import modelfile, runfolder, teaching
 from fscil.errors import FscilError
 from fscil.looking import look
@@ -116,8 +116,12 @@ DAMAGES = {
     "changed weights": lambda notes, tensors: tensors["encoder.0.stages.0.0.weight"].view(-1)[:1].add_(1),
     "not a number": lambda notes, tensors: tensors["branch.B.prototypes.sums"].view(-1)[:1].fill_(torch.nan),
     "no photos counted": lambda notes, tensors: tensors["branch.B.prototypes.counts"].zero_(),
-    "a prototype too few": lambda notes, tensors: tensors.update({"branch.C.prototypes.counts": tensors["branch.C.prototypes.counts"][1:].clone()}),
-    "another shape": lambda notes, tensors: tensors.update({"branch.C.prototypes.sums": torch.zeros(6, 7, dtype=torch.float64)}),
+    "a prototype too few": lambda notes, tensors: tensors.update(
+        {"branch.C.prototypes.counts": tensors["branch.C.prototypes.counts"][1:].clone()}
+    ),
+    "another shape": lambda notes, tensors: tensors.update(
+        {"branch.C.prototypes.sums": torch.zeros(6, 7, dtype=torch.float64)}
+    ),
     "an unknown relation": lambda notes, tensors: notes["branches"][0].update(relation="telepathy"),
     "an unknown setting": lambda notes, tensors: notes["calibration"].update(magic=1),
     "no encoder": lambda notes, tensors: notes.update(encoders=[]),
@@ -136,7 +140,9 @@ def test_everything_is_checked(birds_file: Path, damage: str) -> None:
 
 @given(where=st.floats(0, 1), content=st.binary(min_size=1, max_size=8), cut=st.booleans())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_damage_makes_a_traceback(learned_file: Path, tmp_path: Path, where: float, content: bytes, cut: bool) -> None:
+def test_no_damage_makes_a_traceback(
+    learned_file: Path, tmp_path: Path, where: float, content: bytes, cut: bool
+) -> None:
     whole, at = learned_file.read_bytes(), int(where * learned_file.stat().st_size)
     file = tmp_path / "damaged.fscil"
     file.write_bytes(whole[:at] if cut else whole[:at] + content + whole[at + len(content) :])

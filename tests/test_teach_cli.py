@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from albums import BIRDS, photos, picture
 
+from albums import BIRDS, photos, picture
 from fscil import cli, modelfile
 
 Fscil = Callable[..., tuple[object, str, str]]
@@ -34,7 +34,9 @@ def fscil_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     return command
 
 
-def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(fscil_command: Fscil, album: Path, tmp_path: Path) -> None:
+def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
+    fscil_command: Fscil, album: Path, tmp_path: Path
+) -> None:
     for kind, name in enumerate(BIRDS):
         photos(tmp_path / "photos" / name, kind, range(6))
     (tmp_path / "photos" / "owl" / "broken.jpg").write_text("no photo")
@@ -80,7 +82,9 @@ def test_a_folder_can_be_taught_and_asked(fscil_command: Fscil, birds_file: Path
     assert [line.split(": ")[1].split()[0] for line in said.splitlines()] == ["hoopoe"] * 8
 
 
-def test_predictions_as_json_with_the_unreadable_named(fscil_command: Fscil, birds_file: Path, album: Path, tmp_path: Path) -> None:
+def test_predictions_as_json_with_the_unreadable_named(
+    fscil_command: Fscil, birds_file: Path, album: Path, tmp_path: Path
+) -> None:
     (tmp_path / "broken ö.jpg").write_text("no photo")
     code, said, complaints = fscil_command("predict", birds_file, album / "owl" / "0.png", "broken ö.jpg", "--json")
     first, second = map(json.loads, said.splitlines())
@@ -98,7 +102,9 @@ def test_unknown_photos_are_not_sure(fscil_command: Fscil, birds_file: Path, tmp
     assert re.fullmatch(r"not sure \(nearest: \w+ 0\.\d\d, \w+ 0\.\d\d\)\n", said)
 
 
-def test_evaluate_reports_classes_and_strangers(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path], tmp_path: Path) -> None:
+def test_evaluate_reports_classes_and_strangers(
+    fscil_command: Fscil, birds_file: Path, hoopoes: list[Path], tmp_path: Path
+) -> None:
     fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
     for kind, name in [(0, "crow"), (3, "owl"), (50, "hoopoe")]:
         photos(tmp_path / "test" / name, kind, range(20, 24))
@@ -119,7 +125,13 @@ def test_the_card_tells_what_it_is(fscil_command: Fscil, birds_file: Path, hoopo
     fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
     code, said, _ = fscil_command("card", birds_file)
     assert code == 0
-    for promise in ("tiny, 32 px, weights: ImageNet", "7 classes from 65 photos, 1 of them taught later", "12 held-out base photos", "AUROC", "taught 'hoopoe'"):
+    for promise in (
+        "tiny, 32 px, weights: ImageNet",
+        "7 classes from 65 photos, 1 of them taught later",
+        "12 held-out base photos",
+        "AUROC",
+        "taught 'hoopoe'",
+    ):
         assert promise in said
 
 
@@ -130,16 +142,27 @@ BAD = {
     "an empty name": (("teach", "{birds}", " ", "a.jpg"), "a class needs a name"),
     "no such photo": (("teach", "{birds}", "hoopoe", "*.jpg"), "*.jpg does not exist"),
     "an empty folder": (("predict", "{birds}", "."), "there are no photos in ."),
-    "no class folders": (("learn", ".", "--save", "new.fscil", "--encoder", "tiny"), "holds no photos in class folders"),
-    "an unknown encoder": (("learn", "{album}", "--save", "new.fscil", "--encoder", "efficientnet_lite"), "did you mean 'efficientnet_lite"),
-    "an impossible rate": (("learn", "{album}", "--save", "new.fscil", "--false-acceptance", "2"), "must lie between 0 and 1"),
+    "no class folders": (
+        ("learn", ".", "--save", "new.fscil", "--encoder", "tiny"),
+        "holds no photos in class folders",
+    ),
+    "an unknown encoder": (
+        ("learn", "{album}", "--save", "new.fscil", "--encoder", "efficientnet_lite"),
+        "did you mean 'efficientnet_lite",
+    ),
+    "an impossible rate": (
+        ("learn", "{album}", "--save", "new.fscil", "--false-acceptance", "2"),
+        "must lie between 0 and 1",
+    ),
     "a model that is none": (("classes", "{album}/owl/0.png"), "is no model file"),
     "nothing to undo": (("undo", "{birds}"), "there is nothing to undo"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_input_is_one_sentence_and_loses_nothing(fscil_command: Fscil, birds_file: Path, album: Path, kind: str) -> None:
+def test_bad_input_is_one_sentence_and_loses_nothing(
+    fscil_command: Fscil, birds_file: Path, album: Path, kind: str
+) -> None:
     tokens, sentence = BAD[kind]
     birds_file = birds_file.rename(birds_file.with_suffix(".model"))
     (birds_file.parent / "sub").mkdir()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from albums import photos, picture
 
+from albums import photos, picture
 from fscil import teaching
 from fscil.errors import FscilError
 from fscil.looking import answers, look
@@ -68,7 +68,10 @@ def test_photos_unlike_anything_are_not_reported(birds: Model, hoopoes: list[Pat
 
 
 def test_few_photos_give_advice(birds: Model, hoopoes: list[Path]) -> None:
-    assert "'hoopoe' is known from 2 photos; 5 or more make it surer" in teaching.teach(birds, ["hoopoe"] * 2, hoopoes[:2]).advice
+    assert (
+        "'hoopoe' is known from 2 photos; 5 or more make it surer"
+        in teaching.teach(birds, ["hoopoe"] * 2, hoopoes[:2]).advice
+    )
     assert not [s for s in teaching.teach(birds, ["hoopoe"] * 3, hoopoes[2:5]).advice if "surer" in s]
 
 
@@ -85,7 +88,9 @@ def test_photos_of_one_colour_give_advice(birds: Model) -> None:
     assert any("photo 1: almost one colour" in sentence for sentence in lesson.advice)
 
 
-def test_unreadable_photos_are_left_out_and_the_rest_is_taught(birds: Model, hoopoes: list[Path], tmp_path: Path) -> None:
+def test_unreadable_photos_are_left_out_and_the_rest_is_taught(
+    birds: Model, hoopoes: list[Path], tmp_path: Path
+) -> None:
     (tmp_path / "broken.jpg").write_text("no photo")
     lesson = teaching.teach(birds, ["hoopoe"] * 3, [hoopoes[0], tmp_path / "broken.jpg", hoopoes[1]])
     assert lesson.taught == 2 and [problem.name for problem in lesson.unreadable] == [str(tmp_path / "broken.jpg")]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from albums import BIRDS, QUICK, empty_model
 from torch import Tensor, nn
 
+from albums import BIRDS, QUICK, empty_model
 from fscil import learning, methods, transfer
 from fscil.data.episodes import Sampling, Task
 from fscil.errors import FscilError
@@ -71,13 +71,18 @@ def test_training_lowers_the_loss_on_other_tasks() -> None:
     A = transfer.train(data, means_of(data), g, settings, torch.Generator().manual_seed(0), Bar("", 1, shown=False))
     pool = {row: (fresh.rows == row).nonzero()[:, 0] for row in range(6)}
     tasks = [sample(fresh, g, pool, Sampling(4, 4, 8), 0.0, torch.Generator().manual_seed(i)) for i in range(20)]
-    before, after = (sum(float(task_loss(t, M, g * means_of(data), settings)) for t in tasks) for M in (torch.eye(16), A))
+    before, after = (
+        sum(float(task_loss(t, M, g * means_of(data), settings)) for t in tasks) for M in (torch.eye(16), A)
+    )
     assert after < 0.95 * before
 
 
 def test_the_same_seed_gives_the_same_map() -> None:
     data, quiet = cached(), Bar("", 1, shown=False)
-    maps = [transfer.train(data, means_of(data), 2.0, replace(QUICK, tasks=5), torch.Generator().manual_seed(s), quiet) for s in (3, 3, 4)]
+    maps = [
+        transfer.train(data, means_of(data), 2.0, replace(QUICK, tasks=5), torch.Generator().manual_seed(s), quiet)
+        for s in (3, 3, 4)
+    ]
     assert torch.equal(maps[0], maps[1]) and not torch.equal(maps[0], maps[2])
 
 
@@ -106,7 +111,12 @@ def test_dropout_keeps_the_mean_of_features() -> None:
 
 @pytest.mark.parametrize(
     ("counts", "way", "shot", "query"),
-    [([24] * 100, 10, 5, 10), ([4] * 5, 5, 1, 3), ([8, 8, 8, 8, 8, 8, 3, 50], 7, 2, 6), ([4, 4, 4, 4, 4, 1, 1, 1], 5, 1, 3)],
+    [
+        ([24] * 100, 10, 5, 10),
+        ([4] * 5, 5, 1, 3),
+        ([8, 8, 8, 8, 8, 8, 3, 50], 7, 2, 6),
+        ([4, 4, 4, 4, 4, 1, 1, 1], 5, 1, 3),
+    ],
 )
 def test_tasks_are_as_large_as_most_classes_allow(counts: list[int], way: int, shot: int, query: int) -> None:
     assert sampling_for(counts, Settings(), True) == Sampling(way, shot, query, "rotate")
@@ -117,7 +127,10 @@ def test_the_scale_makes_held_out_features_predictable() -> None:
     for factor in (0.01, 1.0, 100.0):  # whatever the features' own scale, the relation comes out the same
         f = factor * data.upright
         g = transfer.fitted_scale(f[::2], data.rows[::2], f[1::2], data.rows[1::2], 16.0)
-        assert g * factor == pytest.approx(transfer.fitted_scale(data.upright[::2], data.rows[::2], data.upright[1::2], data.rows[1::2], 16.0), rel=1e-3)
+        assert g * factor == pytest.approx(
+            transfer.fitted_scale(data.upright[::2], data.rows[::2], data.upright[1::2], data.rows[1::2], 16.0),
+            rel=1e-3,
+        )
 
 
 def test_auto_takes_the_strongest_that_the_photos_allow() -> None:

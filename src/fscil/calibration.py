@@ -1,6 +1,6 @@
 """From scores to probabilities and to "not sure", fitted on photos of base classes that were kept from training.
 
-Rehearsals imitate what comes later: in each, half of the classes have prototypes of only five photos, as if they had
+Rehearsals imitate what comes later: in each, half of the classes have prototypes of at most five photos, as if they had
 just been taught. Unknown photos are imitated by hiding the class a photo belongs to.
 """
 
@@ -69,16 +69,21 @@ def rehearsals(
 
     `train` and `held` hold the features of each branch, `rows` and `held_rows` their classes 0 ... k - 1.
     """
-    place = torch.zeros_like(rows)
-    for row in rows.unique():
-        place[rows == row] = torch.arange(int((rows == row).sum()))
-    made = []
+    place, made = place_in_class(rows), []
     for half in (0, 1):
         used = (place < SHOTS) | (rows % 2 != half)
         prototypes = [mean_of_labels(f[used], rows[used])[1] for f in train]
         closeness = [relate(r, f, W) for r, f, W in zip(relations, held, prototypes, strict=True)]
         made.append(Rehearsal(closeness, held_rows))
     return made
+
+
+def place_in_class(rows: Tensor) -> Tensor:
+    """For each photo how many photos of its class come before it (n,)."""
+    place = torch.zeros_like(rows)
+    for row in rows.unique():
+        place[rows == row] = torch.arange(int((rows == row).sum()))
+    return place
 
 
 def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float) -> Calibration:
@@ -93,7 +98,7 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
     best = trials[int(np.argmax(areas))]
     known, unknown = best.fit_of(scores), best.fit_of(hidden)
     threshold = float(unknown.quantile(1 - false_acceptance))
-    own = made[0].relations[0].gather(1, made[0].truth[:, None])
+    own = torch.cat([r.relations[0] for r in made]).gather(1, truth[:, None])
     return Calibration(
         temperature=temperature,
         margin=best.margin,
@@ -103,7 +108,7 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
         accuracy=float((scores.argmax(1) == truth).float().mean()),
         accepted=float((known >= threshold).float().mean()),
         auroc=max(areas),
-        photos=len(made[0].truth),
+        photos=len(truth) // 2,  # each was in two rehearsals
     )
 
 

@@ -41,9 +41,7 @@ class Config(_method.Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
-    start: Literal["f1", "own"] = (
-        "f1"  # f2 starts as a copy of f1 (the authors' code) or from a base session of its own
-    )
+    start: Literal["f1", "own"] = "f1"  # f2 starts as a copy of f1, or from a base session of its own
     complement: Literal["resa", "conventional", "tied"] = "resa"  # f2 by RESA, by batches with a learned W2, or f2 = f1
     tasks: int = 200  # episodes per epoch
     way: int = 25  # pseudo-new classes of an episode
