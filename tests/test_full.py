@@ -47,7 +47,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_folder_is_trained_end_to_end(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_trained_end_to_end(capsys: pytest.CaptureFixture[str], trained: Path) -> None:
     model = modelfile.load(trained / "full.fscil")
     assert model.classes == list(BIRDS[:4]) and model.origin.weights == "kt_rcnet trained on folder"
     assert [branch.name for branch in model.branches] == ["B", "C"] and not model.complementary

@@ -47,7 +47,9 @@ def built() -> Callable[[str], Encoder]:
 
 
 def test_every_encoder_is_tested_here() -> None:
-    shipped = {name for name, make in encoders.BUILDERS.items() if make.__module__.startswith("fscil.")}  # not the tests' own
+    shipped = {
+        name for name, make in encoders.BUILDERS.items() if make.__module__.startswith("fscil.")
+    }  # not the tests' own
     assert shipped <= set(DIMENSIONS)
 
 
