@@ -65,7 +65,8 @@ def test_balance_silences_a_relation_that_is_noise() -> None:
 
 def test_too_few_photos_leave_everything_known() -> None:
     c = fit([noisy(3, 3, 0.1)], [1.0, 0.0], 0.05)
-    assert c == Calibration(false_acceptance=0.05) and bool(c.known(torch.full((4, 3), -9.0)).all())
+    assert c == Calibration(false_acceptance=0.05)
+    assert bool(c.known(torch.full((4, 3), -9.0)).all())
     assert balance([noisy(3, 3, 0.1)], [1.0, 0.7]) == [1.0, 0.7]
 
 

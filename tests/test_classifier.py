@@ -23,7 +23,7 @@ from fscil.errors import FscilError
 
 # Checks of scikit-learn that cannot hold here, each with its reason.
 EXPECTED = {
-    "check_methods_subset_invariance": "relations are one float32 product: another batch size may change the last digit",
+    "check_methods_subset_invariance": "relations are one float32 product: the batch size may change the last digit",
 }
 
 
@@ -49,7 +49,8 @@ def test_scikit_learns_own_checks() -> None:
 
 def test_the_constructor_only_stores() -> None:
     made = Classifier("nonsense", strength="absurd", views="none", false_acceptance=7)
-    assert made.get_params()["encoder"] == "nonsense" and clone(made).get_params() == made.get_params()
+    assert made.get_params()["encoder"] == "nonsense"
+    assert clone(made).get_params() == made.get_params()
     assert made.set_params(encoder=None, strength="auto").encoder is None
     assert fscil.Classifier is Classifier
 
@@ -65,7 +66,8 @@ def test_features_in_a_pipeline_and_cross_validation() -> None:
 def test_transfer_on_features_needs_no_photos() -> None:
     X, y = make_blobs(120, 8, centers=6, cluster_std=1.5, random_state=0)
     model = Classifier(encoder=None).fit(X, y)
-    assert model.model_.origin.strength == "transfer" and model.score(X, y) > 0.9
+    assert model.model_.origin.strength == "transfer"
+    assert model.score(X, y) > 0.9
     assert not torch.equal(model.model_.branches[1].whitening, torch.eye(8))
 
 
@@ -80,13 +82,16 @@ def test_every_kind_of_x_gives_the_same_answer(fitted: Classifier, tmp_path: Pat
     answers = [fitted.predict_proba(X) for X in forms]
     for other in answers[1:]:
         np.testing.assert_allclose(other, answers[0], atol=2e-6)
-    assert fitted.predict(shown).tolist() == names and fitted.score(paths, names) == 1.0
-    assert fitted.predict(shown[0]).tolist() == names[:1] and fitted.predict(paths[0]).tolist() == names[:1]
+    assert fitted.predict(shown).tolist() == names
+    assert fitted.score(paths, names) == 1.0
+    assert fitted.predict(shown[0]).tolist() == names[:1]
+    assert fitted.predict(paths[0]).tolist() == names[:1]
 
 
 def test_a_folder_brings_its_classes(album: Path) -> None:
     model = tiny(strength="prototypes").fit(album)
-    assert model.classes_.tolist() == list(BIRDS) and model.predict(album / "owl").tolist() == ["owl"] * 10
+    assert model.classes_.tolist() == list(BIRDS)
+    assert model.predict(album / "owl").tolist() == ["owl"] * 10
     with pytest.raises(ValueError, match="y"):
         tiny().fit([picture(0, 0)])
 
@@ -132,7 +137,8 @@ def test_probabilities_scores_and_answers_agree(fitted: Classifier) -> None:
     shown, _ = album_of(4, range(30, 32))
     p, scores = fitted.predict_proba(shown), fitted.decision_function(shown)
     np.testing.assert_allclose(p.sum(1), 1, atol=1e-9)
-    assert (p.argmax(1) == scores.argmax(1)).all() and scores.shape == (8, 4)
+    assert (p.argmax(1) == scores.argmax(1)).all()
+    assert scores.shape == (8, 4)
 
 
 def test_numbers_stay_numbers_in_a_file(tmp_path: Path) -> None:
@@ -140,8 +146,10 @@ def test_numbers_stay_numbers_in_a_file(tmp_path: Path) -> None:
     model = Classifier(encoder=None).fit(X, y + 10)
     model.save(tmp_path / "blobs.fscil")
     loaded = Classifier.load(tmp_path / "blobs.fscil")
-    assert loaded.classes_.dtype.kind == "i" and loaded.classes_.tolist() == [10, 11, 12, 13]
-    assert (loaded.predict(X) == model.predict(X)).all() and loaded.n_features_in_ == 3
+    assert loaded.classes_.dtype.kind == "i"
+    assert loaded.classes_.tolist() == [10, 11, 12, 13]
+    assert (loaded.predict(X) == model.predict(X)).all()
+    assert loaded.n_features_in_ == 3
     with pytest.raises(FscilError, match="is of another kind"):
         loaded.partial_fit(X[:1], ["wren"])
     with pytest.raises(ValueError, match="3 features"):
@@ -162,7 +170,8 @@ def test_a_loaded_classifier_can_be_taught_and_pickled(fitted: Classifier, tmp_p
     fitted.save(tmp_path / "b.fscil")
     loaded = Classifier.load(tmp_path / "b.fscil").partial_fit([picture(9, i) for i in range(5)], ["ara"] * 5)
     again = pickle.loads(pickle.dumps(loaded))
-    assert again.predict([picture(9, 9)]).tolist() == ["ara"] and "ara" not in fitted.classes_
+    assert again.predict([picture(9, 9)]).tolist() == ["ara"]
+    assert "ara" not in fitted.classes_
 
 
 def test_unreadable_photos_warn_when_learned_and_stop_a_prediction(fitted: Classifier, tmp_path: Path) -> None:

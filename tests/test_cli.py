@@ -333,7 +333,7 @@ def test_only_the_first_process_prints(fscil_command: Fscil, monkeypatch: pytest
 
 def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
     code = (
-        "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # else ignored in background
+        "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in background
         "sys.argv = ['fscil', 'methods']; from fscil import cli, show\n"
         "def wait(*_): print('ready', flush=True); time.sleep(60)\n"
         "show.table = wait; cli.main()"

@@ -16,7 +16,9 @@ BLOCKS = re.findall(r"```(python)?\n(.*?)```", PAGE.read_text("utf-8"), re.DOTAL
 EXTRAS = {"export": ("onnxruntime", "onnx", "onnxscript"), "explain": ("pytorch_grad_cam",)}
 
 SAID = {  # what the page promises about the answers
-    "fscil learn photos/ --save things.fscil": r"prototypes: fewer than five classes .*\nthings.fscil: learned 3 classes from 24 photos",
+    "fscil learn photos/ --save things.fscil": (
+        r"prototypes: fewer than five classes .*\nthings.fscil: learned 3 classes from 24 photos"
+    ),
     "fscil predict things.fscil moon/5.jpg moon/6.jpg": r"moon/5.jpg: moon [01]\.\d\d\nmoon/6.jpg: moon [01]\.\d\d",
     "fscil predict things.fscil photos/ball/0.jpg --json": r'"class": "ball", "known": true',
     "fscil undo things.fscil": r"undone: forgot 'leaf'; things.fscil knows 4 classes",

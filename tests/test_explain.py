@@ -27,7 +27,10 @@ def test_a_map_follows_what_the_relation_sees(birds: Model) -> None:
     image[..., 16:, 16:] = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(0))
     for branches in ([birds.branches[0]], [birds.branches[1]], list(birds.branches)):
         heat = explain.heat(branches, image, 2)
-        assert heat.shape == (32, 32) and np.isfinite(heat).all() and heat.min() >= 0 and heat.max() <= 1.0001
+        assert heat.shape == (32, 32)
+        assert np.isfinite(heat).all()
+        assert heat.min() >= 0
+        assert heat.max() <= 1.0001
 
 
 def test_features_have_no_picture(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_the_graph_equals_the_model_and_grows_with_it(birds: Model, hoopoes: lis
     scores, expected = both(birds, tmp_path / "out", 3)
     np.testing.assert_allclose(scores, expected, atol=1e-4)
     told = json.loads((tmp_path / "out" / "classes.json").read_text())
-    assert told["classes"] == [*BIRDS[1:], "hoopoe"] and told["known"]["threshold"] == birds.calibration.threshold
+    assert told["classes"] == [*BIRDS[1:], "hoopoe"]
+    assert told["known"]["threshold"] == birds.calibration.threshold
     graph = (tmp_path / "out" / "model.onnx").read_bytes()
     assert str(Path(export.__file__).parent).encode() not in graph  # no paths of this machine
 

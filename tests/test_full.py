@@ -42,15 +42,19 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         photos(tmp_path / "photos" / name, kind, range(10))
     (tmp_path / "photos" / "crow" / "broken.jpg").write_text("no photo")
     (tmp_path / "tiny.toml").write_text(RECIPE)
-    monkeypatch.setattr(sys, "argv", ["fscil", "learn", "photos", "--save", "full.fscil", "--train", "--recipe", "tiny.toml"])
+    monkeypatch.setattr(
+        sys, "argv", ["fscil", "learn", "photos", "--save", "full.fscil", "--train", "--recipe", "tiny.toml"]
+    )
     cli.main()
     return tmp_path
 
 
 def test_a_folder_is_trained_end_to_end(capsys: pytest.CaptureFixture[str], trained: Path) -> None:
     model = modelfile.load(trained / "full.fscil")
-    assert model.classes == list(BIRDS[:4]) and model.origin.weights == "kt_rcnet trained on folder"
-    assert [branch.name for branch in model.branches] == ["B", "C"] and not model.complementary
+    assert model.classes == list(BIRDS[:4])
+    assert model.origin.weights == "kt_rcnet trained on folder"
+    assert [branch.name for branch in model.branches] == ["B", "C"]
+    assert not model.complementary
     assert "1 of 41 photos left out" in capsys.readouterr().out
     seen = look(model, [picture(kind, 30) for kind in range(4)])
     assert [answer.best[0][0] for answer in answers(model, seen.features)] == list(BIRDS[:4])
@@ -59,10 +63,12 @@ def test_a_folder_is_trained_end_to_end(capsys: pytest.CaptureFixture[str], trai
 def test_its_run_folder_is_an_encoder(trained: Path) -> None:
     (run,) = trained.glob("full.fscil.training/folder/kt_rcnet-tiny/seed0")
     model = backbones.of_encoder(str(run))
-    assert model.classes == [] and model.view.pixels == 32
+    assert model.classes == []
+    assert model.view.pixels == 32
     shown = [picture(kind, i) for kind in (20, 21) for i in range(5)]
     learning.learn(model, shown, ["a"] * 5 + ["b"] * 5)
-    assert model.classes == ["a", "b"] and model.origin.strength == "prototypes"
+    assert model.classes == ["a", "b"]
+    assert model.origin.strength == "prototypes"
     with pytest.raises(FscilError, match="already brings a trained complementary branch"):
         learning.plan_for(backbones.of_encoder(str(run)), ["a"] * 50, "transfer", 0)
 
@@ -74,4 +80,5 @@ def test_photos_kept_for_calibration_are_kept_from_training(trained: Path) -> No
     sources = [f"{name}/{file.name}" for name in BIRDS[:4] for file in sorted((trained / "photos" / name).iterdir())]
     held = learning.split([source.split("/")[0] for source in sources], 0).held
     assert sorted(parts["test"]) == sorted(s for p, s in enumerate(sources) if p in held and "broken" not in s)
-    assert not set(parts["test"]) & set(parts["train"]) and "crow/broken.jpg" not in parts["train"] + parts["test"]
+    assert not set(parts["test"]) & set(parts["train"])
+    assert "crow/broken.jpg" not in parts["train"] + parts["test"]

@@ -132,7 +132,8 @@ class Changes(RuleBasedStateMachine):
     def scores_follow(self) -> None:
         if self.simple.classes:
             scores = self.real.scores(self.features([[3, 1, 2]]))
-            assert scores.shape == (1, len(self.simple.classes)) and bool(scores.isfinite().all())
+            assert scores.shape == (1, len(self.simple.classes))
+            assert bool(scores.isfinite().all())
 
     def teardown(self) -> None:
         self.folder.cleanup()
@@ -186,11 +187,15 @@ def test_erasing_finds_a_class_that_was_renamed_or_forgotten(tmp_path: Path) -> 
     model.forget("hidden bird")
     modelfile.save(model, tmp_path / "a.fscil")
     content = (tmp_path / "a.fscil").read_bytes()
-    assert b"secret bird" in content and b"hidden bird" in content and b"07" * 16 in content
+    assert b"secret bird" in content
+    assert b"hidden bird" in content
+    assert b"07" * 16 in content
     model.erase("secret bird")
     modelfile.save(model, tmp_path / "a.fscil")
     content = (tmp_path / "a.fscil").read_bytes()
-    assert b"secret bird" not in content and b"hidden bird" not in content and b"07" * 16 not in content
+    assert b"secret bird" not in content
+    assert b"hidden bird" not in content
+    assert b"07" * 16 not in content
 
 
 def test_erasing_one_class_leaves_its_namesake_alone() -> None:

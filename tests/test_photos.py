@@ -41,7 +41,8 @@ def test_common_formats_are_read(tmp_path: Path, suffix: str) -> None:
     two_halves().save(tmp_path / f"photo.{suffix}")
     found = read(tmp_path / f"photo.{suffix}")
     assert found.mode == "RGB"
-    assert near(found, (0.5, 0.1), RED) and near(found, (0.5, 0.9), BLUE)
+    assert near(found, (0.5, 0.1), RED)
+    assert near(found, (0.5, 0.9), BLUE)
 
 
 def test_exif_rotation_is_respected(tmp_path: Path) -> None:
@@ -49,7 +50,8 @@ def test_exif_rotation_is_respected(tmp_path: Path) -> None:
     exif[0x0112] = 3  # upside down
     two_halves().save(tmp_path / "turned.jpg", exif=exif)
     found = read(tmp_path / "turned.jpg")
-    assert near(found, (0.5, 0.1), BLUE) and near(found, (0.5, 0.9), RED)
+    assert near(found, (0.5, 0.1), BLUE)
+    assert near(found, (0.5, 0.9), RED)
 
 
 def test_broken_exif_does_not_cost_the_photo(tmp_path: Path) -> None:
@@ -74,7 +76,8 @@ def test_transparent_parts_become_white(tmp_path: Path) -> None:
 def test_cmyk_keeps_its_colours(tmp_path: Path) -> None:
     two_halves().convert("CMYK").save(tmp_path / "print.jpg")
     found = read(tmp_path / "print.jpg")
-    assert near(found, (0.5, 0.1), RED, 60) and near(found, (0.5, 0.9), BLUE, 60)
+    assert near(found, (0.5, 0.1), RED, 60)
+    assert near(found, (0.5, 0.9), BLUE, 60)
 
 
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:
@@ -82,7 +85,8 @@ def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:
     values[:15] = 10000
     Image.fromarray(values).save(tmp_path / "deep.png")
     found = np.asarray(read(tmp_path / "deep.png"))
-    assert abs(int(found[0, 0, 0]) - 10000 // 257) <= 1 and abs(int(found[29, 0, 0]) - 40000 // 257) <= 1
+    assert abs(int(found[0, 0, 0]) - 10000 // 257) <= 1
+    assert abs(int(found[29, 0, 0]) - 40000 // 257) <= 1
 
 
 def test_the_first_frame_of_an_animation(tmp_path: Path) -> None:
@@ -145,7 +149,8 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, kind: str) ->
     two_halves().save(good)
     make(bad)
     (batch,) = photos.batches([good, bad, good], VIEW)
-    assert batch.positions == [0, 2] and len(batch.crops) == 2
+    assert batch.positions == [0, 2]
+    assert len(batch.crops) == 2
     assert [problem.name for problem in batch.unreadable] == [str(bad)]
     assert reason in batch.unreadable[0].reason
     assert photos.summary(batch.unreadable, 3).startswith("1 of 3 photos left out: ")
@@ -163,14 +168,15 @@ def test_no_bytes_make_a_traceback(tmp_path_factory: pytest.TempPathFactory, con
     try:
         assert read(path).mode == "RGB"
     except Unreadable as problem:
-        assert str(path) in str(problem)
+        assert str(path) in str(problem)  # noqa: PT017 (most bytes are no photo, some are)
 
 
 def test_large_jpegs_are_read_at_the_size_they_are_needed(tmp_path: Path) -> None:
     two_halves(2400, 1600).save(tmp_path / "large.jpg")
     small = read(tmp_path / "large.jpg", 100)
     assert 200 <= min(small.size) < 1600
-    assert near(small, (0.5, 0.1), RED) and near(small, (0.5, 0.9), BLUE)
+    assert near(small, (0.5, 0.1), RED)
+    assert near(small, (0.5, 0.9), BLUE)
 
 
 def test_the_same_photo_in_every_form(tmp_path: Path) -> None:

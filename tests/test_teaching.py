@@ -15,7 +15,8 @@ from fscil.model import Model
 def test_a_new_class_is_recognised_and_the_old_ones_stay(birds: Model, hoopoes: list[Path], album: Path) -> None:
     before = [answer.best[0][0] for answer in answers(birds, look(birds, sorted(album.glob("*/0.png"))).features)]
     lesson = teaching.teach(birds, ["hoopoe"] * 5, hoopoes[:5])
-    assert lesson.taught == 5 and lesson.unreadable == []
+    assert lesson.taught == 5
+    assert lesson.unreadable == []
     after = answers(birds, look(birds, [*sorted(album.glob("*/0.png")), *hoopoes[5:]]).features)
     assert [answer.best[0][0] for answer in after] == [*before, "hoopoe", "hoopoe", "hoopoe"]
     assert before == ["crow", "jay", "kite", "owl", "robin", "wren"]
@@ -45,7 +46,8 @@ def test_a_photo_counts_once_under_any_name(birds: Model, hoopoes: list[Path], t
 def test_known_photos_alone_change_nothing(birds: Model, album: Path) -> None:
     steps = len(birds.journal.steps)
     lesson = teaching.teach(birds, ["jay"] * 2, sorted((album / "jay").iterdir())[:2])
-    assert lesson.taught == 0 and len(birds.journal.steps) == steps
+    assert lesson.taught == 0
+    assert len(birds.journal.steps) == steps
 
 
 def test_a_photo_of_another_class_is_contradictory(birds: Model, album: Path, hoopoes: list[Path]) -> None:
@@ -93,7 +95,8 @@ def test_unreadable_photos_are_left_out_and_the_rest_is_taught(
 ) -> None:
     (tmp_path / "broken.jpg").write_text("no photo")
     lesson = teaching.teach(birds, ["hoopoe"] * 3, [hoopoes[0], tmp_path / "broken.jpg", hoopoes[1]])
-    assert lesson.taught == 2 and [problem.name for problem in lesson.unreadable] == [str(tmp_path / "broken.jpg")]
+    assert lesson.taught == 2
+    assert [problem.name for problem in lesson.unreadable] == [str(tmp_path / "broken.jpg")]
 
 
 def test_nothing_readable_is_an_error_and_changes_nothing(birds: Model, tmp_path: Path) -> None:
@@ -101,4 +104,5 @@ def test_nothing_readable_is_an_error_and_changes_nothing(birds: Model, tmp_path
     classes, steps = birds.classes, len(birds.journal.steps)
     with pytest.raises(FscilError, match=r"none of 1 photo could be taught: .*broken.jpg is no picture"):
         teaching.teach(birds, ["hoopoe"], [tmp_path / "broken.jpg"])
-    assert birds.classes == classes and len(birds.journal.steps) == steps
+    assert birds.classes == classes
+    assert len(birds.journal.steps) == steps

@@ -61,7 +61,8 @@ def test_pseudo_old_rows_and_frozen_features_get_no_gradient() -> None:
     A = torch.eye(5, requires_grad=True)
     task = Task(torch.stack([data.upright[data.rows == c] for c in (1, 2)]), None, torch.tensor([1, 2]), 4)
     task_loss(task, A, means, Settings()).backward()
-    assert means.grad is None and A.grad.abs().sum() > 0
+    assert means.grad is None
+    assert A.grad.abs().sum() > 0
 
 
 def test_training_lowers_the_loss_on_other_tasks() -> None:
@@ -83,7 +84,8 @@ def test_the_same_seed_gives_the_same_map() -> None:
         transfer.train(data, means_of(data), 2.0, replace(QUICK, tasks=5), torch.Generator().manual_seed(s), quiet)
         for s in (3, 3, 4)
     ]
-    assert torch.equal(maps[0], maps[1]) and not torch.equal(maps[0], maps[2])
+    assert torch.equal(maps[0], maps[1])
+    assert not torch.equal(maps[0], maps[2])
 
 
 def test_no_steps_leave_the_identity() -> None:
@@ -106,7 +108,8 @@ def test_dropout_keeps_the_mean_of_features() -> None:
     data = Cached(torch.ones(40, 200), None, torch.arange(4).repeat_interleave(10))
     pool = {row: (data.rows == row).nonzero()[:, 0] for row in range(4)}
     task = sample(data, 1.0, pool, Sampling(4, 3, 7), 0.5, torch.Generator().manual_seed(0))
-    assert set(task.images.unique().tolist()) == {0.0, 2.0} and float(task.images.mean()) == pytest.approx(1, abs=0.05)
+    assert set(task.images.unique().tolist()) == {0.0, 2.0}
+    assert float(task.images.mean()) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +140,15 @@ def test_auto_takes_the_strongest_that_the_photos_allow() -> None:
     model = empty_model()
     many = [name for name in BIRDS for _ in range(6)]
     plan = learning.plan_for(model, many, "auto", 0)
-    assert plan.strength == "transfer" and "6 classes with 36 photos suffice" in plan.why
-    assert len(plan.held) == 6 and len(plan.turned) == 30 and not plan.held & plan.turned
+    assert plan.strength == "transfer"
+    assert "6 classes with 36 photos suffice" in plan.why
+    assert len(plan.held) == 6
+    assert len(plan.turned) == 30
+    assert not plan.held & plan.turned
     plan = learning.plan_for(model, many[:20], "auto", 0)
-    assert plan.strength == "prototypes" and "fewer than five classes" in plan.why and not plan.turned
+    assert plan.strength == "prototypes"
+    assert "fewer than five classes" in plan.why
+    assert not plan.turned
     with pytest.raises(FscilError, match="strength transfer is not possible: fewer than five classes"):
         learning.plan_for(model, many[:20], "transfer", 0)
 
@@ -155,4 +163,5 @@ def test_held_out_photos_do_not_move_the_map(monkeypatch: pytest.MonkeyPatch) ->
         f = learning.complement(branch, Learned([features], data.rows, held, data.turned), "transfer", QUICK, 0)
         torch.testing.assert_close(f, 3.0 * features @ branch.whitening)
         maps.append(branch.whitening.clone())
-    assert torch.equal(maps[0], maps[1]) and not torch.equal(maps[0], maps[2])
+    assert torch.equal(maps[0], maps[1])
+    assert not torch.equal(maps[0], maps[2])

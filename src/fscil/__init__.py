@@ -1,4 +1,4 @@
-"""Few-shot class-incremental learning: `Classifier` for photos; `benchmark`, `methods`, `run`, `report` for research."""
+"""Few-shot class-incremental learning: `Classifier` for photos; `benchmark`, `methods`, `run`, `report` beside it."""
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version

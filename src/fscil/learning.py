@@ -24,6 +24,7 @@ from fscil.teaching import repeated_advice, sort_out
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 TURNED = 30  # photos per class that are also encoded turned around; more cost time and change little
 HELD_OUT = 5  # every fifth photo is kept from training, for calibration
+MANY = 5000  # photos of which a fifth is enough to calibrate on
 TRIED = 8  # photos that are encoded to see how fast it goes
 
 
@@ -31,7 +32,7 @@ TRIED = 8  # photos that are encoded to see how fast it goes
 class Plan:
     """How the base classes are going to be learned."""
 
-    strength: Literal["prototypes", "transfer"]
+    strength: Literal["prototypes", "transfer", "full"]
     why: str
     held: frozenset[int]  # positions of the photos kept from training
     turned: frozenset[int]  # positions of the photos that are also encoded turned around
@@ -121,6 +122,8 @@ def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int)
     able, why_not = _transferable(model, parts.trained)
     if strength == "transfer" and not able:
         raise FscilError(f"strength transfer is not possible: {why_not}; take strength prototypes")
+    if strength == "full":
+        return Plan(strength="full", why="trained end to end", held=parts.held, turned=frozenset())
     if strength == "prototypes" or not able:
         why = "as asked" if able else why_not
         return Plan(strength="prototypes", why=why, held=parts.held, turned=frozenset())
@@ -158,24 +161,34 @@ def learn_features(
     photos: Sequence[bytes] = (),
 ) -> None:
     """Trains the complementary map if asked for, calibrates on the held-out photos, and takes the classes in."""
-    features, train = list(learned.features), ~learned.held
+    features = list(learned.features)
     if model.complementary:
         features[1] = complement(model.branches[1], learned, strength, settings, seed)
     kinds, weights = [b.relation for b in model.branches], [float(b.weight) for b in model.branches]
-    if bool(learned.held.any()):
-        made = calibration.rehearsals(
-            kinds,
-            [f[train] for f in features],
-            learned.rows[train],
-            [f[~train] for f in features],
-            learned.rows[~train],
-        )
+    made = []
+    for held in folds(learned, strength):
+        (train, rows), (kept, kept_rows) = (([f[part] for f in features], learned.rows[part]) for part in (~held, held))
+        made += calibration.rehearsals(kinds, train, rows, kept, kept_rows)
+    if made:
         if model.complementary:
             weights = calibration.balance(made, weights)
             model.branches[1].weight.fill_(weights[1])
         model.calibration = calibration.fit(made, weights, false_acceptance)
     model.origin = replace(model.origin, strength=strength)
     model.begin(names, features, photos)
+
+
+def folds(learned: Learned, strength: str) -> list[Tensor]:
+    """Which photos (n,) to calibrate on, one mask after the other.
+
+    Where nothing was trained on the photos, each can take its turn as one that was held out.
+    """
+    if strength != "prototypes":
+        return [learned.held] if bool(learned.held.any()) else []
+    place, several = calibration.place_in_class(learned.rows), learned.rows.bincount()[learned.rows] > 2
+    turns = [(place % HELD_OUT == fold) & several for fold in range(HELD_OUT)]
+    used = 1 if len(learned.rows) > MANY else HELD_OUT
+    return [held for held in turns[:used] if bool(held.any())]
 
 
 def complement(branch: Branch, learned: Learned, strength: str, settings: transfer.Settings, seed: int) -> Tensor:

@@ -58,7 +58,7 @@ def name_of(source: Source, position: int = 0) -> str:
 
 
 def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.Image:
-    """The photo as upright RGB; `pixels` is the size at which it will be used: large JPEG files are read faster then."""
+    """The photo as upright RGB; `pixels` is the size at which it will be used: large JPEG files are then read fast."""
     name = name_of(source, position)
     try:
         if isinstance(source, str | Path):
