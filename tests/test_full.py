@@ -55,7 +55,10 @@ def test_a_folder_is_trained_end_to_end(capsys: pytest.CaptureFixture[str], trai
     assert model.origin.weights == "kt_rcnet trained on folder"
     assert [branch.name for branch in model.branches] == ["B", "C"]
     assert not model.complementary
-    assert "1 of 41 photos left out" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "full: trained end to end" in said
+    assert "1 of 41 photos left out" in said
+    assert model.origin.strength == "full"
     seen = look(model, [picture(kind, 30) for kind in range(4)])
     assert [answer.best[0][0] for answer in answers(model, seen.features)] == list(BIRDS[:4])
 

@@ -244,6 +244,9 @@ def test_remove_forgets_one_class_completely() -> None:
     assert bank.classes == (9, 6)
     assert bank.means().tolist() == [[1, 1], [3, 3]]
     assert not (bank.sums == 2).any()
+    bank.add(torch.tensor([8]), torch.tensor([[7.0, 7]]))
+    bank.remove(8)  # the last row, where nothing moves up
+    assert not (bank.sums == 7).any()
     bank.add(torch.tensor([6, 4]), torch.tensor([[5.0, 5], [0, 4]]))
     assert bank.classes == (9, 6, 4)
     assert bank.means().tolist() == [[1, 1], [4, 4], [0, 4]]

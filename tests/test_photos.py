@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -156,6 +156,7 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, kind: str) ->
     assert photos.summary(batch.unreadable, 3).startswith("1 of 3 photos left out: ")
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     content=st.binary(max_size=300),
     start=st.sampled_from(

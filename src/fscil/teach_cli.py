@@ -17,7 +17,7 @@ Saved = Annotated[Path, Parameter(help="model file made by fscil learn")]
 Class = Annotated[str, Parameter(help="name of the class")]
 Photos = Annotated[list[Path], Parameter(help="photos, or folders of photos", negative=())]
 Folder = Annotated[Path, Parameter(help="folder with one sub-folder of photos per class")]
-Share = Annotated[float, Parameter(help="share of unknown photos that may be taken for known")]
+Strength = Literal["auto", "prototypes", "transfer", "full"]
 
 
 def learn(
@@ -25,20 +25,16 @@ def learn(
     /,
     *,
     save: Annotated[Path, Parameter(help="model file to write")],
-    strength: Annotated[
-        Literal["auto", "prototypes", "transfer"], Parameter(help="auto: transfer where the photos suffice")
-    ] = "auto",
-    train: Annotated[
-        bool, Parameter(help="train KT-RCNet end to end instead (strength full; resumable)", negative=())
-    ] = False,
+    strength: Annotated[Strength, Parameter(help="auto: transfer where the photos suffice; full: as --train")] = "auto",
+    train: Annotated[bool, Parameter(help="train KT-RCNet end to end; continues if stopped", negative=())] = False,
     recipe: Annotated[str | None, Parameter(help="with --train: recipe of KT-RCNet")] = None,
     encoder: Annotated[
-        str | None, Parameter(help="encoder, timm:NAME or run folder [default: efficientnet_lite0]")
+        str | None, Parameter(help="name, timm:NAME or run folder [default: efficientnet_lite0]")
     ] = None,
     weights: Annotated[str | None, Parameter(help="local weights file [default: the pretrained weights]")] = None,
     pixels: Annotated[Count | None, Parameter(help="size of the images [default: the encoder's own]")] = None,
     views: Annotated[Literal["one", "flip"], Parameter(help="flip: a photo and its mirror image are averaged")] = "one",
-    false_acceptance: Share = 0.05,
+    false_acceptance: Annotated[float, Parameter(help="share of unknown photos that may be taken for known")] = 0.05,
     seed: Annotated[Whole, Parameter(help="seed of everything that is drawn")] = 0,
     overwrite: Annotated[bool, Parameter(help="replace an existing model file", negative=())] = False,
 ) -> None:
@@ -56,12 +52,12 @@ def learn(
         show.say(f"class {name!r} has no photos and is left out")
     sources = [photo for found in folders.values() for photo in found]
     names = [name for name, found in folders.items() for _ in found]
-    if train:
+    if train or strength == "full":
         from fscil.full import trained
 
         given = {"encoder": encoder, "weights": weights, "pixels": pixels}
         changes = {name: value for name, value in given.items() if value is not None}
-        model, strength = trained(photos, folders, save, recipe, seed, changes), "prototypes"
+        model, strength = trained(photos, folders, save, recipe, seed, changes), "full"
     else:
         model = backbones.of_encoder(encoder or backbones.DEFAULT, weights, pixels, views)
     unreadable = learning.learn(model, sources, names, strength, false_acceptance, seed=seed, tell=show.say)
