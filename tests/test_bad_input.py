@@ -187,10 +187,19 @@ def test_unknown_encoder_method_and_recipe(tmp_path):
         settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "glyphs", "smal")
 
 
-@pytest.mark.parametrize("setting", ["base.batch", "base.step_epochs", "transfer.lr", "base.epochs", "transfer.warmup"])
+WHOLE = ("base.batch", "base.step_epochs", "base.epochs", "held_out")
+REAL = ("transfer.lr", "transfer.warmup", "shrinkage", "scale", "base_relation", "local_weight")
+
+
+@pytest.mark.parametrize("setting", WHOLE + REAL)
 def test_settings_out_of_range(tmp_path, setting):
-    with refused(setting.split(".")[1], "must lie between"):
-        tiny_experiment(tmp_path, changes={setting: -1.0 if setting in ("transfer.lr", "transfer.warmup") else -1})
+    with refused(setting.split(".")[-1], "must lie between"):
+        tiny_experiment(tmp_path, changes={setting: -1.0 if setting in REAL else -1})
+
+
+def test_learned_rows_and_whitening_exclude_each_other(tmp_path):
+    with refused("W1 learned", "--shrinkage 1"):
+        tiny_experiment(tmp_path, changes={"W1": "learned", "shrinkage": 0.5})
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth"])
@@ -226,6 +235,8 @@ def test_what_cannot_work_is_said_before_anything_is_learned(tmp_path):
         ({"query": 25}, ("has 25 training images", "5 + 25", "--shot or --query")),
         ({"way": 7}, ("episode of 7 classes", "6 base classes", "--way")),
         ({"held_out": 0}, ("feature_scale", "--held_out")),
+        ({"encoder": "fast", "pixels": 32, "task_pixels": 4}, ("images of 4 pixels", "--pixels")),
+        ({"encoder": "fast", "pixels": 32, "base.pixels": [4]}, ("images of 4 pixels", "--pixels")),
     ):
         experiment = tiny_experiment(tmp_path, changes=changes)
         with refused(*words):

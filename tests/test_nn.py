@@ -16,7 +16,7 @@ from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.branches import Branch, test_views
 from fscil.nn.compute import Meter, counting
-from fscil.nn.encoders import Encoder, build
+from fscil.nn.encoders import Encoder, WhiteningStem, build
 from fscil.nn.muon import Muon, is_kernel, orthogonalise
 from fscil.nn.prototypes import Prototypes
 
@@ -108,6 +108,22 @@ def test_bfloat16_is_used_inside_and_float32_comes_out(built: Callable[[str], En
     assert rounded.dtype == torch.float32
     assert not torch.allclose(rounded, exact, rtol=1e-5, atol=1e-5)
     assert F.cosine_similarity(rounded, exact).min() > 0.99
+
+
+def test_features_are_pooled_in_float32() -> None:
+    encoder = Encoder(nn.Sequential(nn.Identity()), 3, 8)
+    encoder.register_parameter("unused", nn.Parameter(torch.zeros(1)))
+    encoder.precision = torch.bfloat16
+    x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(encoder(x), x.mean((2, 3)), rtol=1e-6, atol=0)
+
+
+def test_the_whitening_stem_sees_all_patches() -> None:
+    stem, x = WhiteningStem(2, 1), torch.randn(120, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    stem.fit(3 * x)
+    with torch.no_grad():
+        white = stem(3 * x).transpose(0, 1).flatten(1)[:12]
+    torch.testing.assert_close(white @ white.T / white.shape[1], torch.eye(12), rtol=0, atol=0.01)
 
 
 def test_unknown_encoders_are_refused_with_a_suggestion() -> None:

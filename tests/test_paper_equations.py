@@ -305,6 +305,7 @@ def test_without_local_loss_it_is_ress() -> None:
     case = Case(0, local_weight=0.0)
     loss = case.method.loss(case.task)
     assert loss.item() == pytest.approx(case.global_loss(), rel=1e-5)
+    assert case.method.config.twins == "none"
     alone = Task(case.task.images, None, case.task.classes, case.shot)
     assert case.method.loss(alone).item() == loss.item()
 

@@ -29,8 +29,8 @@ class Descent:
     warmup: float = 0.0  # share of all steps in which the rate rises from zero
 
     def __post_init__(self) -> None:
-        _within(self, epochs=(0, math.inf), lr=(0, math.inf), rest_lr=(0, math.inf), momentum=(0, 1))
-        _within(self, weight_decay=(0, math.inf), step_epochs=(1, math.inf), gamma=(0, 1), warmup=(0, 0.99))
+        within(self, epochs=(0, math.inf), lr=(0, math.inf), rest_lr=(0, math.inf), momentum=(0, 1))
+        within(self, weight_decay=(0, math.inf), step_epochs=(1, math.inf), gamma=(0, 1), warmup=(0, 0.99))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,11 @@ class Training(Descent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _within(self, batch=(1, math.inf), label_smoothing=(0, 1))
+        within(self, batch=(1, math.inf), label_smoothing=(0, 1))
 
 
-def _within(settings: Descent, **limits: tuple[float, float]) -> None:
+def within(settings: object, **limits: tuple[float, float]) -> None:
+    """Refuses settings that lie outside their limits."""
     for name, (low, high) in limits.items():
         value = getattr(settings, name)
         if not low <= value <= high:

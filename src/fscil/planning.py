@@ -105,6 +105,7 @@ def memory_needed(method: Method, base: Session, devices: int = 1) -> int:
 def activation_bytes(encoder: Encoder, pixels: int) -> int:
     """Bytes that the backward pass of one image keeps: the output of every layer, in float32."""
     total = 0
+    encoder.macs(pixels)  # refuses images the encoder cannot take
 
     def count(module: nn.Module, inputs: Any, output: Any) -> None:
         nonlocal total

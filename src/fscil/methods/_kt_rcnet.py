@@ -72,7 +72,7 @@ def planned(method: Method, base: Session) -> list[Plan]:
     epochs, small = c.transfer.epochs, c.task_pixels or p
     if c.complement == "resa":
         images, tasks = c.way * (c.shot + c.query), epochs * c.tasks
-        both = images if c.synthesis == "none" else 2 * images
+        both = images if c.twins == "none" else 2 * images
         stages.append(Plan("RESA", small, tasks, both, tasks * both, tasks * images if c.uses_W1 else 0))
         stages.append(Plan("W2 of each epoch", p, 1, min(n, 500), 0, max(epochs - 1, 0) * n))
     elif c.complement == "conventional":

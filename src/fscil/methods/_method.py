@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.images import Augment, Images, View
-from fscil.descent import Training
+from fscil.descent import Training, within
 from fscil.nn.branches import Views, fused_scores
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
@@ -41,6 +41,9 @@ class Common:
     shrinkage: float = 1.0  # read-out: share of the identity in the covariance that whitens features; 1: no whitening
     new_bonus: float = 0.0  # read-out: added to the first relation to every class learned after the base session
     held_out: int = 0  # images per base class kept from training, for settings that are fitted
+
+    def __post_init__(self) -> None:
+        within(self, scale=(0, math.inf), shrinkage=(0.001, 1), held_out=(0, math.inf))
 
     @property
     def unit(self) -> bool:
@@ -243,9 +246,12 @@ def fit_base(
 
 
 def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
-    """Lets an encoder that is still untrained take from the images what it takes from them."""
-    some = torch.randperm(len(session.train), generator=run.rng("prepare"))[:PREPARED]
-    encoder.prepare(next(session.train.batches([some], method.test_view(session))))
+    """Fits what an untrained encoder takes from images: the whitening of its first stage, where there is one."""
+    if encoder.stems:
+        some = torch.randperm(len(session.train), generator=run.rng("prepare"))[:PREPARED]
+        images = next(session.train.batches([some], method.test_view(session)))
+        for stem in encoder.stems:
+            stem.fit(images)
 
 
 def train_classifier(

@@ -14,6 +14,7 @@ s, d                      config.scale, self.f2.dim
 lambda_1, lambda_2        config.global_weight, config.local_weight
 """
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Mix, Sampling, Synthesis, Task, episodes
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent
+from fscil.descent import Descent, within
 from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, own_base, planned
@@ -65,7 +66,16 @@ class Config(_method.Common):
         """Whether the base relation takes part in complementary learning."""
         return self.complement == "resa" and self.global_weight > 0 and self.base_relation > 0
 
+    @property
+    def twins(self) -> Synthesis:
+        """How the synthesised classes are made; only the local loss asks for them."""
+        return self.synthesis if self.local_weight else "none"
+
     def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
+        if self.W1 == "learned" and self.shrinkage < 1:
+            raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
         if self.complement == "resa" and not (self.global_weight or self.local_weight):
             raise FscilError("global_weight and local_weight are both 0: RESA has no loss; raise one of them")
 
@@ -137,7 +147,7 @@ class Method(_method.Frozen):
     def complementary_learning(self, base: Session, run: Run) -> None:
         """RESA and Algorithm 1: f2 is trained on pseudo-incremental tasks."""
         c = self.config
-        sampling = Sampling(c.way, c.shot, c.query, c.synthesis, c.mix)
+        sampling = Sampling(c.way, c.shot, c.query, c.twins, c.mix)
         self.f2.requires_grad_(True)
         for epoch in run.epochs("RESA", self, self.f2, c.transfer, c.tasks):
             if epoch.fresh and epoch.number:
@@ -172,8 +182,9 @@ class Method(_method.Frozen):
     @torch.no_grad()
     def base_relation(self, task: Task) -> Tensor:
         """r1 of the queries (way * query, base classes): the frozen f1 against W1^pg (Eq. 5)."""
-        W1pn = class_means(self.f1(task.S.flatten(0, 1)).unflatten(0, task.S.shape[:2]))
-        return cosine(self.f1(task.Q.flatten(0, 1)), self.W1.with_rows(task.classes, W1pn))
+        f1 = self.branches[0].encode
+        W1pn = class_means(f1(task.S.flatten(0, 1)).unflatten(0, task.S.shape[:2]))
+        return cosine(f1(task.Q.flatten(0, 1)), self.W1.with_rows(task.classes, W1pn))
 
     def encode(self, images: Tensor) -> Tensor:
         """f2 of images (way, k, 3, p, p) -> (way, k, d), on the scale at which relations are measured."""

@@ -64,6 +64,7 @@ class Config(_method.Common):
     bgm: Literal["light", "off"] = "light"  # guided modulation
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("inner", "warm_up"):
             d = getattr(self, name)
             if d.optimizer != "sgd" or d.momentum or d.weight_decay:

@@ -50,6 +50,7 @@ class Config(_method.Common):
     )  # each later session; a step per epoch
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.capacity <= 1:
             raise FscilError(f"the setting capacity is {self.capacity}, but must lie between 0 and 1")
         if self.new.weight_decay or self.new.optimizer == "muon":

@@ -31,7 +31,8 @@ class Encoder(nn.Module):
         if compute.is_counting():
             compute.record(self, images, self.macs(images.shape[-1]))
         with self._arithmetic() as device:
-            return self.pool(self.stages(images.to(device))).float().to(images.device)
+            activations = self.stages(images.to(device))
+        return self.pool(activations.float()).to(images.device)
 
     def mixed(self, images: Tensor, stage: int, mix: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Features (n, dim) of images, and of what `mix` makes of their activations behind the first `stage` stages."""
@@ -39,8 +40,8 @@ class Encoder(nn.Module):
         compute.record(self, images, 2 * whole - self.macs(images.shape[-1], stage))
         with self._arithmetic() as device:
             activations = self.stages[:stage](images.to(device))
-            plain, mixture = (self.pool(self.stages[stage:](h)) for h in (activations, mix(activations)))
-            return plain.float().to(images.device), mixture.float().to(images.device)
+            plain, mixture = (self.stages[stage:](h) for h in (activations, mix(activations)))
+        return self.pool(plain.float()).to(images.device), self.pool(mixture.float()).to(images.device)
 
     @contextmanager
     def _arithmetic(self) -> Iterator[torch.device]:
@@ -49,17 +50,22 @@ class Encoder(nn.Module):
         with torch.autocast(device.type, self.precision, enabled=self.precision != torch.float32):
             yield device
 
-    def prepare(self, images: Tensor) -> None:
-        """Sets what is taken from the data before training: the whitening of the first stage, where there is one."""
-        for module in self.modules():
-            if isinstance(module, WhiteningStem):
-                module.fit(images)
+    @property
+    def stems(self) -> list["WhiteningStem"]:
+        """The parts that are fitted to images before training."""
+        return [module for module in self.modules() if isinstance(module, WhiteningStem)]
 
     def macs(self, pixels: int, stages: int = 0) -> int:
         """Multiply-adds of one forward pass of one image, through the first `stages` only or (0) through everything."""
         if (pixels, stages) not in self._macs:
             part = self.stages[:stages] if stages else nn.Sequential(self.stages, self.pool)
-            self._macs[pixels, stages] = compute.macs_per_image(part, pixels)
+            try:
+                self._macs[pixels, stages] = compute.macs_per_image(part, pixels)
+            except (RuntimeError, AssertionError, ValueError) as problem:
+                reason = str(problem).partition("\n")[0]
+                raise FscilError(
+                    f"the encoder cannot take images of {pixels} pixels ({reason}); change the setting that asks for them, such as --pixels"
+                ) from problem
         return self._macs[pixels, stages]
 
     @property
@@ -75,7 +81,9 @@ def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
     """The encoder `name` for images of `pixels`; `weights` is a local file or "pretrained" (from the model hub)."""
     if pixels < 8:
         raise FscilError(f"encoders need images of at least 8 pixels, got {pixels}; set --pixels")
-    return _sized(unsized(name, pixels, weights), name)
+    encoder = unsized(name, pixels, weights)
+    encoder.macs(pixels)
+    return encoder
 
 
 def unsized(name: str, pixels: int, weights: str | None = None) -> Encoder:
@@ -89,21 +97,9 @@ def unsized(name: str, pixels: int, weights: str | None = None) -> Encoder:
     return BUILDERS[name](pixels, weights)
 
 
-def _sized(encoder: Encoder, name: str) -> Encoder:
-    """The encoder itself, once one image of its size has passed through a copy without memory."""
-    try:
-        encoder.macs(encoder.pixels)
-    except (RuntimeError, AssertionError, ValueError) as problem:
-        reason = str(problem).partition("\n")[0]
-        raise FscilError(
-            f"encoder {name} cannot take images of {encoder.pixels} pixels ({reason}); change --pixels"
-        ) from problem
-    return encoder
-
-
 def _resnet18(pixels: int, weights: str | None) -> Encoder:
     """ResNet-18 with the ImageNet stem, the paper's encoder (512-d)."""
-    net = _create_timm("resnet18", weights)
+    net = _create_timm("resnet18", weights, zero_init_last=False)
     stem = nn.Sequential(net.conv1, net.bn1, net.act1, net.maxpool)
     return Encoder(nn.Sequential(stem, net.layer1, net.layer2, net.layer3, net.layer4), 512, pixels)
 
@@ -111,7 +107,7 @@ def _resnet18(pixels: int, weights: str | None) -> Encoder:
 def _resnet18_small(pixels: int, weights: str | None) -> Encoder:
     """ResNet-18 with a 3x3 stem and no max-pool, for small images (512-d)."""
     _no_weights("resnet18_small", weights)
-    net = _create_timm("resnet18", None)
+    net = _create_timm("resnet18", None, zero_init_last=False)
     stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), net.bn1, net.act1)
     return Encoder(nn.Sequential(stem, net.layer1, net.layer2, net.layer3, net.layer4), 512, pixels)
 
@@ -185,8 +181,12 @@ class WhiteningStem(nn.Module):
     def fit(self, images: Tensor) -> None:
         """Takes the filters from the second moments of all patches of images (n, 3, p, p)."""
         kernel = self.filters.shape[-1]
-        patches = nn.functional.unfold(images, kernel).transpose(1, 2).flatten(0, 1)
-        variances, directions = torch.linalg.eigh(patches.T @ patches / len(patches))
+        moments, count = torch.zeros(3 * kernel**2, 3 * kernel**2, dtype=torch.float64), 0
+        for some in images.split(50):  # patches take kernel^2 times the memory of their images
+            patches = nn.functional.unfold(some, kernel).transpose(1, 2).flatten(0, 1)
+            moments += patches.T @ patches
+            count += len(patches)
+        variances, directions = torch.linalg.eigh((moments / count).float())
         white = (directions / (variances + 1e-2).sqrt()).T.reshape(-1, 3, kernel, kernel)
         self.filters.copy_(torch.cat([white, -white]))
 
@@ -267,7 +267,7 @@ def _timm(name: str, pixels: int, weights: str | None) -> Encoder:
     return Encoder(nn.Sequential(_TimmFeatures(net)), dim, pixels, _TimmPool(net))
 
 
-def _create_timm(name: str, weights: str | None) -> nn.Module:
+def _create_timm(name: str, weights: str | None, **options: bool) -> nn.Module:
     import timm
 
     if name not in timm.list_models():
@@ -275,13 +275,13 @@ def _create_timm(name: str, weights: str | None) -> nn.Module:
         raise FscilError(f"timm has no model {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
     if weights == "pretrained":
         try:
-            return timm.create_model(name, pretrained=True, num_classes=0)
+            return timm.create_model(name, pretrained=True, num_classes=0, **options)
         except Exception as problem:
             raise FscilError(
                 f"the weights of {name} could not be fetched from the model hub ({type(problem).__name__}); "
                 "give a local file with --weights FILE.safetensors instead"
             ) from problem
-    net = timm.create_model(name, num_classes=0)
+    net = timm.create_model(name, num_classes=0, **options)
     if weights is not None:
         load_weights(net, Path(weights))
     return net
