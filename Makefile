@@ -28,6 +28,7 @@ lint: $(VENV)/.installed-dev  ## check style (ruff) and types (mypy on the typed
 
 bench: $(VENV)/.installed  ## measure this machine: compute, memory and time of each recipe on the embedded benchmark
 	@for recipe in small official paper; do $(BIN)/fscil run kt_rcnet glyphs --recipe $$recipe --plan || exit; done
+	@$(BIN)/python benchmarks/teaching.py
 
 clean:  ## remove the virtual environment and caches (runs and data stay)
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

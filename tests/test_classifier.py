@@ -63,12 +63,18 @@ def test_features_in_a_pipeline_and_cross_validation() -> None:
     assert search.best_score_ > 0.9
 
 
-def test_transfer_on_features_needs_no_photos() -> None:
-    X, y = make_blobs(120, 8, centers=6, cluster_std=1.5, random_state=0)
-    model = Classifier(encoder=None).fit(X, y)
-    assert model.model_.origin.strength == "transfer"
-    assert model.score(X, y) > 0.9
-    assert not torch.equal(model.model_.branches[1].whitening, torch.eye(8))
+def test_transfer_on_features_learns_what_matters() -> None:
+    rng = np.random.RandomState(0)
+    y = np.arange(240) % 8
+    X = np.hstack(
+        [rng.randn(8, 4)[y] + 0.3 * rng.randn(240, 4), 3 * rng.randn(240, 12)]
+    )  # four features tell, twelve do not
+    score = {}
+    for strength in ("prototypes", "transfer"):
+        model = Classifier(encoder=None, strength=strength).fit(X[:160], y[:160])
+        assert model.model_.origin.strength == strength
+        score[strength] = model.score(X[160:], y[160:])
+    assert score["transfer"] > score["prototypes"] + 0.1
 
 
 def test_every_kind_of_x_gives_the_same_answer(fitted: Classifier, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ def test_the_picture_shows_photo_and_three_maps(birds: Model, album: Path, tmp_p
     assert "the relations to 'owl'" in said
     drawn = Image.open(tmp_path / "why.png")
     assert drawn.width > 3 * drawn.height
-    assert all(not parameter.requires_grad and parameter.grad is None for parameter in birds.branches.parameters())
+    parameters = [parameter for branch in birds.branches for parameter in branch.parameters()]
+    assert all(not parameter.requires_grad and parameter.grad is None for parameter in parameters)
 
 
 def test_a_map_follows_what_the_relation_sees(birds: Model) -> None:

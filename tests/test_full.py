@@ -1,6 +1,9 @@
 """Strength full: KT-RCNet end to end on a folder, resumable, and the run folder of a method as encoder."""
 
+import json
+import shlex
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -34,31 +37,31 @@ lr = 0.001
 """
 
 
-@pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model file `full.fscil` made by `fscil learn --train`."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model file `full.fscil` made by `fscil learn --train`, and what was said."""
+    folder = tmp_path_factory.mktemp("full")
     for kind, name in enumerate(BIRDS[:4]):
-        photos(tmp_path / "photos" / name, kind, range(10))
-    (tmp_path / "photos" / "crow" / "broken.jpg").write_text("no photo")
-    (tmp_path / "tiny.toml").write_text(RECIPE)
-    monkeypatch.setattr(
-        sys, "argv", ["fscil", "learn", "photos", "--save", "full.fscil", "--train", "--recipe", "tiny.toml"]
-    )
-    cli.main()
-    return tmp_path
+        photos(folder / "photos" / name, kind, range(10))
+    (folder / "photos" / "crow" / "broken.jpg").write_text("no photo")
+    (folder / "tiny.toml").write_text(RECIPE)
+    with pytest.MonkeyPatch.context() as patch, (folder / "said").open("w") as said, redirect_stdout(said):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", shlex.split("fscil learn photos --save full.fscil --train --recipe tiny.toml"))
+        cli.main()
+    return folder
 
 
-def test_a_folder_is_trained_end_to_end(capsys: pytest.CaptureFixture[str], trained: Path) -> None:
+def test_a_folder_is_trained_end_to_end(trained: Path) -> None:
     model = modelfile.load(trained / "full.fscil")
     assert model.classes == list(BIRDS[:4])
     assert model.origin.weights == "kt_rcnet trained on folder"
+    assert model.origin.strength == "full"
     assert [branch.name for branch in model.branches] == ["B", "C"]
     assert not model.complementary
-    said = capsys.readouterr().out
+    said = (trained / "said").read_text()
     assert "full: trained end to end" in said
     assert "1 of 41 photos left out" in said
-    assert model.origin.strength == "full"
     seen = look(model, [picture(kind, 30) for kind in range(4)])
     assert [answer.best[0][0] for answer in answers(model, seen.features)] == list(BIRDS[:4])
 
@@ -77,8 +80,6 @@ def test_its_run_folder_is_an_encoder(trained: Path) -> None:
 
 
 def test_photos_kept_for_calibration_are_kept_from_training(trained: Path) -> None:
-    import json
-
     parts = json.loads((trained / "full.fscil.training" / "split.json").read_text())
     sources = [f"{name}/{file.name}" for name in BIRDS[:4] for file in sorted((trained / "photos" / name).iterdir())]
     held = learning.split([source.split("/")[0] for source in sources], 0).held

@@ -43,12 +43,12 @@ def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
     (tmp_path / "photos" / "nobody").mkdir()
     learn = ("learn", "photos/", "--save", "birds.fscil", "--encoder", "tiny", "--pixels", 32)
     code, said, complaints = fscil_command(*learn)
-    assert (code, complaints) == (0, "")
+    assert (code, "fscil:" in complaints) == (0, False)
     lines = said.splitlines()
     assert lines[0] == "class 'nobody' has no photos and is left out"
     assert re.match(r"transfer: 6 classes with 37 photos suffice to train a complementary map; about \d+ s", lines[1])
-    assert lines[2].startswith("1 of 37 photos left out: photos/owl/broken.jpg is no picture")
-    assert lines[3].startswith("birds.fscil: learned 6 classes from 36 photos in ")
+    assert lines[-2].startswith("1 of 37 photos left out: photos/owl/broken.jpg is no picture")
+    assert lines[-1].startswith("birds.fscil: learned 6 classes from 36 photos in ")
     assert modelfile.load("birds.fscil").classes == list(BIRDS)
     code, _, complaints = fscil_command(*learn)
     assert code == 2
@@ -139,7 +139,7 @@ def test_the_card_tells_what_it_is(fscil_command: Fscil, birds_file: Path, hoopo
     for promise in (
         "tiny, 32 px, weights: ImageNet",
         "7 classes from 65 photos, 1 of them taught later",
-        "12 held-out base photos",
+        "held-out base photos",
         "AUROC",
         "taught 'hoopoe'",
     ):
@@ -152,7 +152,8 @@ BAD = {
     "a name that is taken": (("rename", "{birds}", "jay", "owl"), "there is already a class 'owl'"),
     "an empty name": (("teach", "{birds}", " ", "a.jpg"), "a class needs a name"),
     "no such photo": (("teach", "{birds}", "hoopoe", "*.jpg"), "*.jpg does not exist"),
-    "an empty folder": (("predict", "{birds}", "."), "there are no photos in ."),
+    "an empty folder": (("predict", "{birds}", "sub"), "there are no photos in sub"),
+    "an empty folder to teach": (("teach", "{birds}", "hoopoe", "sub"), "there are no photos in sub"),
     "no class folders": (
         ("learn", ".", "--save", "new.fscil", "--encoder", "tiny"),
         "holds no photos in class folders",
@@ -179,9 +180,6 @@ def test_bad_input_is_one_sentence_and_loses_nothing(
     (birds_file.parent / "sub").mkdir()
     before = birds_file.read_bytes()
     given = [token.format(birds=birds_file, album=album) for token in tokens]
-    if kind == "an empty folder":
-        given[-1] = "sub"
-        sentence = "there are no photos in sub"
     code, said, complaints = fscil_command(*given)
     assert code == 2
     assert said == ""

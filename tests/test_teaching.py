@@ -102,7 +102,7 @@ def test_unreadable_photos_are_left_out_and_the_rest_is_taught(
 def test_nothing_readable_is_an_error_and_changes_nothing(birds: Model, tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_text("no photo")
     classes, steps = birds.classes, len(birds.journal.steps)
-    with pytest.raises(FscilError, match=r"none of 1 photo could be taught: .*broken.jpg is no picture"):
+    with pytest.raises(FscilError, match=r"none of the photos could be taught: .*broken.jpg is no picture"):
         teaching.teach(birds, ["hoopoe"], [tmp_path / "broken.jpg"])
     assert birds.classes == classes
     assert len(birds.journal.steps) == steps

@@ -1,18 +1,19 @@
 """RESA on cached features: the loss is KT-RCNet's, the map learns, and nothing it must not touch moves."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albums import BIRDS, QUICK, empty_model
-from fscil import learning, methods, transfer
+from fscil import backbones, learning, methods, transfer
 from fscil.data.episodes import Sampling, Task
 from fscil.errors import FscilError
 from fscil.learning import Learned
-from fscil.nn.branches import Branch
-from fscil.nn.relations import mean_of_labels
+from fscil.nn.relations import euclid, mean_of_labels
 from fscil.progress import Bar
 from fscil.transfer import Cached, Settings, sample, sampling_for, task_loss
 
@@ -126,14 +127,14 @@ def test_tasks_are_as_large_as_most_classes_allow(counts: list[int], way: int, s
 
 
 def test_the_scale_makes_held_out_features_predictable() -> None:
-    data = cached(photos=20)
-    for factor in (0.01, 1.0, 100.0):  # whatever the features' own scale, the relation comes out the same
-        f = factor * data.upright
-        g = transfer.fitted_scale(f[::2], data.rows[::2], f[1::2], data.rows[1::2], 16.0)
-        assert g * factor == pytest.approx(
-            transfer.fitted_scale(data.upright[::2], data.rows[::2], data.upright[1::2], data.rows[1::2], 16.0),
-            rel=1e-3,
-        )
+    data, s = cached(photos=20), 16.0
+    held, rows = data.upright[1::2], data.rows[1::2]
+    W = mean_of_labels(data.upright[::2], data.rows[::2])[1]
+    g, loss = transfer.fitted_scale(W, held, rows, s)
+    for factor in (0.5, 2.0):  # a minimum
+        assert float(F.cross_entropy(s * euclid(factor * g * held, factor * g * W), rows)) > loss
+    for factor in (0.01, 100.0):  # whatever the features' own scale
+        assert transfer.fitted_scale(factor * W, factor * held, rows, s).g * factor == pytest.approx(g, rel=1e-3)
 
 
 def test_auto_takes_the_strongest_that_the_photos_allow() -> None:
@@ -143,8 +144,7 @@ def test_auto_takes_the_strongest_that_the_photos_allow() -> None:
     assert plan.strength == "transfer"
     assert "6 classes with 36 photos suffice" in plan.why
     assert len(plan.held) == 6
-    assert len(plan.turned) == 30
-    assert not plan.held & plan.turned
+    assert len(plan.turned) == 36  # the final map is trained on the held-out photos as well
     plan = learning.plan_for(model, many[:20], "auto", 0)
     assert plan.strength == "prototypes"
     assert "fewer than five classes" in plan.why
@@ -154,14 +154,24 @@ def test_auto_takes_the_strongest_that_the_photos_allow() -> None:
 
 
 def test_held_out_photos_do_not_move_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "fitted_scale", lambda *features: 3.0)  # the scale is fitted on held-out photos
+    losses = itertools.count(0, -1)  # every map seems better than the one before
+    monkeypatch.setattr(transfer, "fitted_scale", lambda *features: transfer.Fitted(3.0, next(losses)))
     data, held = cached(), torch.arange(72) % 4 == 0
     maps = []
     for moved in (torch.zeros(72, dtype=torch.bool), held, ~held):
         features = torch.where(moved[:, None], -data.upright, data.upright)
-        branch = Branch("C", Linear(torch.eye(5)), "euclid")
-        f = learning.complement(branch, Learned([features], data.rows, held, data.turned), "transfer", QUICK, 0)
-        torch.testing.assert_close(f, 3.0 * features @ branch.whitening)
-        maps.append(branch.whitening.clone())
+        g, A = learning.complement(Learned([features], data.rows, held, data.turned), "transfer", QUICK, 0)
+        assert g == 3.0
+        maps.append(A)
     assert torch.equal(maps[0], maps[1])
     assert not torch.equal(maps[0], maps[2])
+
+
+def test_a_map_that_does_not_help_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "train", lambda cached, means, *rest: torch.zeros(5, 5))
+    data = cached()
+    learned = Learned([data.upright], data.rows, torch.arange(72) % 4 == 0, data.turned)
+    assert learning.complement(learned, "transfer", QUICK, 0).A is None
+    model = backbones.of_features(5)
+    learning.learn_features(model, replace(learned, features=[data.upright] * 2), data.rows.tolist(), "transfer")
+    assert model.origin.strength == "prototypes"

@@ -13,20 +13,18 @@ from fscil.errors import FscilError
 from fscil.model import Model, Origin
 from fscil.nn import encoders
 from fscil.nn.branches import Branch, Views
+from fscil.nn.encoders import Encoder
 from fscil.pretrained import IMAGENET, WHEELS
 
 FEATURES = "features"
 DEFAULT = "efficientnet_lite0"
 
 
-class Features(nn.Module):
+class Features(Encoder):
     """The encoder of those who bring their features: it changes nothing."""
 
-    pixels = 0
-
     def __init__(self, dim: int):
-        super().__init__()
-        self.dim = dim
+        super().__init__(nn.Sequential(), dim, 0, nn.Identity())
 
     def forward(self, features: Tensor) -> Tensor:
         return features.float()
@@ -49,7 +47,7 @@ def of_encoder(name: str, weights: str | None = None, pixels: int | None = None,
     return Model(pair(encoder, views, unit=True), view, origin)
 
 
-def pair(encoder: nn.Module, views: Views, unit: bool) -> list[Branch]:
+def pair(encoder: Encoder, views: Views, unit: bool) -> list[Branch]:
     """The two relations on one encoder: B by cosine, C by squared distance."""
     return [Branch("B", encoder, "cosine", views, unit=unit), Branch("C", encoder, "euclid", views, unit=unit)]
 

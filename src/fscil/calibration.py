@@ -41,7 +41,7 @@ class Calibration:
         """How well photos with these scores (n, classes) fit what the model knows (n,)."""
         if scores.shape[1] < 2:
             return scores.amax(1)
-        best, second = scores.topk(2, 1).values.T
+        best, second = scores.topk(2, 1).values.unbind(1)
         return best + self.margin * (best - second)
 
     def known(self, scores: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Rehearsal:
     truth: Tensor
 
     def scores(self, weights: Sequence[float]) -> Tensor:
-        return sum(weight * relation for weight, relation in zip(weights, self.relations, strict=True))
+        return torch.stack([w * relation for w, relation in zip(weights, self.relations, strict=True)]).sum(0)
 
 
 def rehearsals(
@@ -81,7 +81,7 @@ def rehearsals(
 def place_in_class(rows: Tensor) -> Tensor:
     """For each photo how many photos of its class come before it (n,)."""
     place = torch.zeros_like(rows)
-    for row in rows.unique():
+    for row in set(rows.tolist()):
         place[rows == row] = torch.arange(int((rows == row).sum()))
     return place
 

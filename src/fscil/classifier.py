@@ -107,7 +107,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each photo; there always is one, `is_known` says whether to believe it."""
-        return self.classes_[self._scores(X).argmax(1).numpy()]
+        answers: NDArray[Any] = self.classes_[self._scores(X).argmax(1).numpy()]
+        return answers
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Calibrated probabilities (n, classes)."""
@@ -206,11 +207,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def _names(self, y: ArrayLike, expected: int) -> list[Any]:
         """The classes as plain Python values, of the kind that this classifier already has."""
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        if len(y) != expected:
-            raise ValueError(f"X and y have inconsistent lengths: {expected} and {len(y)}")
-        names = [_plain(value) for value in y]
+        column: NDArray[Any] = column_or_1d(y, warn=True)
+        check_classification_targets(column)
+        if len(column) != expected:
+            raise ValueError(f"X and y have inconsistent lengths: {expected} and {len(column)}")
+        names = [_plain(value) for value in column]
         known = self.model_.classes[:1] if hasattr(self, "model_") else []
         if known and names and isinstance(known[0], str) != isinstance(names[0], str):
             raise FscilError(f"the classes are called like {known[0]!r}; {names[0]!r} is of another kind")

@@ -60,7 +60,7 @@ def optimiser(parameters: Sequence[nn.Parameter], descent: Descent) -> torch.opt
     if d.optimizer == "muon":
         return Muon(parameters, d.lr, d.rest_lr, d.momentum, 0.85, d.weight_decay)
     if d.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, d.lr, weight_decay=d.weight_decay)
+        return torch.optim.AdamW(parameters, d.lr, weight_decay=d.weight_decay, fused=True)
     return torch.optim.SGD(parameters, d.lr, d.momentum, weight_decay=d.weight_decay, nesterov=d.momentum > 0)
 
 

@@ -32,7 +32,7 @@ class Scores(nn.Module):
     def __init__(self, model: Model):
         super().__init__()
         assert model.view is not None
-        self.branches = deepcopy(model.branches)
+        self.branches = nn.ModuleList(deepcopy(model.branches))
         plain: dict[int, nn.Module] = {}
         for branch in self.branches:  # without counting, devices and precision; shared encoders stay shared
             encoder = branch.encoder

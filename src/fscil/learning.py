@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from fscil.errors import FscilError
 from fscil.journal import Name, count
 from fscil.looking import TURNS, Seen, look
 from fscil.model import Model
-from fscil.nn.branches import Branch
 from fscil.nn.relations import mean_of_labels
 from fscil.photos import Source, Unreadable, name_of
 from fscil.progress import Bar
@@ -79,6 +78,8 @@ def learn(
     learned = _learned(seen, taken, rows_of(called), plan)
     kept = [seen.digests[i] for i in taken]
     learn_features(model, learned, called, plan.strength, false_acceptance, settings, seed, kept)
+    if model.origin.strength != plan.strength:
+        tell("the trained map did not help on the photos that were held out; prototypes are used")
     return seen.unreadable
 
 
@@ -111,7 +112,7 @@ def split(names: Sequence[Name], seed: int) -> Split:
         order = [positions[i] for i in torch.randperm(len(positions), generator=rng).tolist()]
         kept = max(1, len(order) // HELD_OUT) if len(order) > 2 else 0
         held |= set(order[:kept])
-        turned |= set(order[kept : kept + TURNED])
+        turned |= set(order[: kept + TURNED])
         trained.append(len(order) - kept)
     return Split(frozenset(held), frozenset(turned), trained)
 
@@ -147,7 +148,9 @@ def seconds(model: Model, sources: Sequence[Source], plan: Plan, settings: trans
     look(model, tried)
     passes = len(sources) + len(TURNS) * len(plan.turned)
     encoding = (time.perf_counter() - began) / max(1, len(tried)) * passes
-    return encoding + (transfer.seconds(model.branches[0].encoder.dim, settings) if plan.strength == "transfer" else 0)
+    if plan.strength != "transfer":
+        return encoding
+    return encoding + 2 * transfer.seconds(model.branches[0].encoder.dim, settings)  # once to calibrate, once to stay
 
 
 def learn_features(
@@ -163,9 +166,15 @@ def learn_features(
     """Trains the complementary map if asked for, calibrates on the held-out photos, and takes the classes in."""
     features = list(learned.features)
     if model.complementary:
-        features[1] = complement(model.branches[1], learned, strength, settings, seed)
+        branch, (g, A) = model.branches[1], complement(learned, strength, settings, seed)
+        branch.feature_scale.fill_(g)
+        if A is not None:
+            branch.whitening.copy_(A)
+        elif strength == "transfer":
+            strength = "prototypes"
+        features[1] = g * features[0] @ branch.whitening
     kinds, weights = [b.relation for b in model.branches], [float(b.weight) for b in model.branches]
-    made = []
+    made = []  # on features that the held-out photos had no part in
     for held in folds(learned, strength):
         (train, rows), (kept, kept_rows) = (([f[part] for f in features], learned.rows[part]) for part in (~held, held))
         made += calibration.rehearsals(kinds, train, rows, kept, kept_rows)
@@ -174,6 +183,9 @@ def learn_features(
             weights = calibration.balance(made, weights)
             model.branches[1].weight.fill_(weights[1])
         model.calibration = calibration.fit(made, weights, false_acceptance)
+    if strength == "transfer" and bool(learned.held.any()):  # once more, with them: nothing is left to be measured
+        branch.whitening.copy_(trained_map(learned, torch.ones_like(learned.held), settings, seed))
+        features[1] = branch.feature_scale * features[0] @ branch.whitening
     model.origin = replace(model.origin, strength=strength)
     model.begin(names, features, photos)
 
@@ -191,18 +203,37 @@ def folds(learned: Learned, strength: str) -> list[Tensor]:
     return [held for held in turns[:used] if bool(held.any())]
 
 
-def complement(branch: Branch, learned: Learned, strength: str, settings: transfer.Settings, seed: int) -> Tensor:
-    """Sets feature scale and map of the complementary branch; gives its features (n, dim) of all photos."""
+class Complement(NamedTuple):
+    """What the complementary branch makes of frozen features f: g * f @ A, or g * f where A is None."""
+
+    g: float
+    A: Tensor | None
+
+
+def complement(learned: Learned, strength: str, settings: transfer.Settings, seed: int) -> Complement:
+    """A feature scale and, for `transfer`, a trained map, if it predicts the held-out photos better than none."""
     f, rows, train = learned.features[0], learned.rows, ~learned.held
-    g = transfer.fitted_scale(f[train], rows[train], f[~train], rows[~train], settings.scale)
-    branch.feature_scale.fill_(g)
-    if strength == "transfer" and transfer.enough(rows[train].bincount().tolist()):
-        use = train if learned.turned is None else train & ~learned.turned[:, 0, 0].isnan()
-        cached = transfer.Cached(f[use], None if learned.turned is None else learned.turned[use], rows[use])
-        means = mean_of_labels(f[train], rows[train])[1]
-        with Bar("complementary map", settings.tasks) as bar:
-            branch.whitening.copy_(transfer.train(cached, means, g, settings, torch.Generator().manual_seed(seed), bar))
-    return g * f @ branch.whitening
+    means = mean_of_labels(f[train], rows[train])[1]
+    shown = learned.held if bool(learned.held.any()) else train
+    plain = transfer.fitted_scale(means, f[shown], rows[shown], settings.scale)
+    if strength != "transfer" or not transfer.enough(rows[train].bincount().tolist()):
+        return Complement(plain.g, None)
+    A = trained_map(learned, train, settings, seed)
+    mapped = transfer.fitted_scale(means @ A, f[shown] @ A, rows[shown], settings.scale)
+    return Complement(mapped.g, A) if mapped.loss < plain.loss else Complement(plain.g, None)
+
+
+def trained_map(learned: Learned, train: Tensor, settings: transfer.Settings, seed: int) -> Tensor:
+    """The map that RESA makes of some photos (n,)."""
+    rng = torch.Generator().manual_seed(seed)
+    means = mean_of_labels(learned.features[0][train], learned.rows[train])[1]
+    use = train if learned.turned is None else train & ~learned.turned[:, 0, 0].isnan()
+    f, rows = learned.features[0][use], learned.rows[use]
+    cached = transfer.Cached(f, None if learned.turned is None else learned.turned[use], rows)
+    hidden = transfer.dropped(f, settings.dropout, rng)
+    g = transfer.fitted_scale(means, hidden, rows, settings.scale).g
+    with Bar("complementary map", settings.tasks) as bar:
+        return transfer.train(cached, means, g, settings, rng, bar)
 
 
 def rows_of(names: Sequence[Name]) -> Tensor:

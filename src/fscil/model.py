@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fscil.calibration import Calibration
 from fscil.data.views import View
 from fscil.errors import FscilError
-from fscil.journal import Journal, Known, Name, Step
-from fscil.nn.branches import Branch, embed_shared, fused_form, fused_scores
-from fscil.nn.relations import LinearForm
+from fscil.journal import Journal, Kind, Known, Name, Step
+from fscil.nn.branches import Branch, embed_shared
+from fscil.nn.readout import Readout
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,9 @@ class Model:
     revision: str | None = None  # of the file it was loaded from or last saved to
 
     def __post_init__(self) -> None:
-        self.branches = nn.ModuleList(self.branches).eval().requires_grad_(False)
-        self._form: LinearForm | None = None
+        for branch in self.branches:
+            branch.eval().requires_grad_(False)
+        self._readout = Readout(self.branches)
 
     @property
     def classes(self) -> list[Name]:
@@ -63,9 +64,7 @@ class Model:
     @torch.no_grad()
     def scores(self, features: Sequence[Tensor]) -> Tensor:
         """How close features (one (n, dim) per branch) are to each class: (n, classes) in float32."""
-        if self._form is None:
-            self._form = fused_form(self.branches)
-        return fused_scores(self.branches, features, self._form)
+        return self._readout.scores(features)
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """Calibrated probabilities (n, classes) of scores."""
@@ -135,7 +134,7 @@ class Model:
     def _next_label(self) -> int:
         return max(self.journal.largest_label(), next(reversed(self.names), -1), self.base - 1) + 1
 
-    def _note(self, kind: str, about: dict[int, Name], photos: int = 0, renamed: Name | None = None) -> None:
+    def _note(self, kind: Kind, about: dict[int, Name], photos: int = 0, renamed: Name | None = None) -> None:
         before = tuple(self._known(label) for label in about)
         self.journal.add(Step(kind, tuple(about), tuple(about.values()), photos, renamed, before))
 
@@ -148,7 +147,7 @@ class Model:
     def _count_in(
         self, labels: Sequence[int], names: Iterable[Name], features: Sequence[Tensor], photos: Sequence[bytes]
     ) -> None:
-        self._form = None
+        self._readout.changed(labels)
         for branch, f in zip(self.branches, features, strict=True):
             branch.prototypes.add(torch.tensor(labels), f)
         self.names |= dict(zip(labels, names, strict=True))
@@ -159,7 +158,7 @@ class Model:
             self.photos[label] = self.photos.get(label, ()) + tuple(digests)
 
     def _remove(self, label: int) -> None:
-        self._form = None
+        self._readout.changed([label])
         for branch in self.branches:
             branch.prototypes.remove(label)
         del self.names[label]
@@ -169,7 +168,7 @@ class Model:
         if known is None:
             self._remove(label)
             return
-        self._form = None
+        self._readout.changed([label])
         for branch, row in zip(self.branches, known.rows, strict=True):
             branch.prototypes.put(label, row)
         self.names = dict(sorted({**self.names, label: known.name}.items()))

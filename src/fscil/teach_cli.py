@@ -71,12 +71,12 @@ def learn(
 def teach(model: Saved, name: Class, photos: Photos, /) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
     from fscil import modelfile, teaching
-    from fscil.photos import class_name, expanded, summary
+    from fscil.photos import class_name, summary
 
     name = class_name(name)
     if not name:
         raise FscilError("a class needs a name")
-    found = expanded(photos)
+    found = _found(photos)
     with modelfile.editing(model) as known:
         lesson = teaching.teach(known, [name] * len(found), found)
     if lesson.unreadable:
@@ -96,11 +96,8 @@ def predict(
     """Say what photos show, or that the model is not sure."""
     from fscil import modelfile
     from fscil.looking import answers, look
-    from fscil.photos import expanded
 
-    known, found = modelfile.load(model), expanded(photos)
-    if not found:
-        raise FscilError(f"there are no photos in {', '.join(map(str, photos))}")
+    known, found = modelfile.load(model), _found(photos)
     seen = look(known, found, "looking at photos" if len(found) > 100 else "")
     said = dict(zip(seen.positions, answers(known, seen.features), strict=True)) if seen.positions else {}
     problems = {problem.name: problem.reason for problem in seen.unreadable}
@@ -221,6 +218,16 @@ def explain(
     from fscil.explain import explain as draw
 
     show.say(draw(modelfile.load(model), photo, output))
+
+
+def _found(paths: list[Path]) -> list[Path]:
+    """The photos that are meant by files and folders."""
+    from fscil.photos import expanded
+
+    photos = expanded(paths)
+    if not photos:
+        raise FscilError(f"there are no photos in {', '.join(map(str, paths))}")
+    return photos
 
 
 def _complain(sentences: Iterable[str]) -> None:

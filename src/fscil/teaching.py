@@ -38,7 +38,7 @@ def teach(model: Model, names: Sequence[Name], sources: Sequence[Source]) -> Les
     if not taken:
         if repeated:
             return lesson  # every photo was known already: nothing to do, nothing wrong
-        raise FscilError(f"none of {count(len(sources), 'photo')} could be taught: {_why(lesson)}; give other photos")
+        raise FscilError(f"none of the photos could be taught: {_why(lesson)}; give other photos")
     for name in dict.fromkeys(given[i] for i in taken):
         mine = [i for i in taken if given[i] == name]
         lesson.advice += photo_advice(model, name, [f[mine] for f in seen.features], [called[i] for i in mine])

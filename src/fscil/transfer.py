@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, draw
 from fscil.descent import Descent, optimiser, rate
-from fscil.nn.relations import class_means, euclid, mean_of_labels
+from fscil.nn.relations import class_means, euclid
 from fscil.progress import Bar
 
 FEWEST = 4  # photos a class needs to take part in a task
@@ -61,19 +62,27 @@ def sampling_for(counts: Sequence[int], settings: Settings, twins: bool) -> Samp
     return Sampling(way, photos // 3, photos - photos // 3, "rotate" if twins else "none")
 
 
-def fitted_scale(features: Tensor, rows: Tensor, held: Tensor, held_rows: Tensor, scale: float) -> float:
-    """The feature scale g at which softmax(s * euclid) predicts held-out features best."""
-    _, W = mean_of_labels(features, rows)
-    distance = (features - W[rows]).square().mean().clamp(min=1e-12)
-    shown, truth = (held, held_rows) if len(held) else (features, rows)
+class Fitted(NamedTuple):
+    """A feature scale, and the cross-entropy of held-out photos at it."""
+
+    g: float
+    loss: float
+
+
+def fitted_scale(W: Tensor, held: Tensor, rows: Tensor, scale: float) -> Fitted:
+    """The feature scale at which softmax(s * euclid) to the means W (classes, d) predicts held-out features best."""
+    distance = (held - W[rows]).square().mean().clamp(min=1e-12)
     scales = torch.logspace(-4, 4, 33, base=2) / distance.sqrt()
-    losses = [F.cross_entropy(scale * euclid(g * shown, g * W), truth) for g in scales]
-    return float(scales[torch.stack(losses).argmin()])
+    losses = torch.stack([F.cross_entropy(scale * euclid(g * held, g * W), rows) for g in scales])
+    return Fitted(float(scales[losses.argmin()]), float(losses.min()))
 
 
 @torch.enable_grad()
 def train(cached: Cached, means: Tensor, g: float, settings: Settings, rng: torch.Generator, bar: Bar) -> Tensor:
-    """The map A (d, d), applied from the right; `means` (classes, d) are the frozen means of all base classes."""
+    """The map A (d, d), applied from the right; `means` (classes, d) are the frozen means of all base classes.
+
+    `g` is the feature scale of training: dropout moves features apart, so it is not the one of inference.
+    """
     sampling = sampling_for(cached.rows.bincount().tolist(), settings, cached.turned is not None)
     needed = sampling.shot + sampling.query
     pool = {row: photos for row, photos in _by_row(cached.rows).items() if len(photos) >= needed}
@@ -86,7 +95,7 @@ def train(cached: Cached, means: Tensor, g: float, settings: Settings, rng: torc
         for group in descent.param_groups:
             group["lr"] = settings.descent.lr * rate(settings.descent, i / settings.tasks)
         descent.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         descent.step()
         bar.advance(i + 1, loss.item())
     return (one + change).detach()
@@ -108,14 +117,18 @@ def sample(
     """One task on features (way, shot + query, d); the twin of a class is the class turned by one of three angles."""
 
     def shown(features: Tensor) -> Tensor:
-        kept = torch.rand(features.shape, generator=rng) >= dropout
-        return g / (1 - dropout) * features * kept
+        return g * dropped(features, dropout, rng)
 
     classes, chosen = draw(pool, sampling, rng)
     if cached.turned is None:
         return Task(shown(cached.upright[chosen]), None, classes, sampling.shot)
     turns = torch.randint(0, 3, (len(classes), 1), generator=rng)
     return Task(shown(cached.upright[chosen]), shown(cached.turned[chosen, turns]), classes, sampling.shot)
+
+
+def dropped(features: Tensor, share: float, rng: torch.Generator) -> Tensor:
+    """Features with a share of their values hidden and the others enlarged, so that their mean stays."""
+    return features * (torch.rand(features.shape, generator=rng) >= share) / (1 - share)
 
 
 def task_loss(task: Task, A: Tensor, means: Tensor, settings: Settings) -> Tensor:
@@ -134,4 +147,4 @@ def task_loss(task: Task, A: Tensor, means: Tensor, settings: Settings) -> Tenso
 
 def _by_row(rows: Tensor) -> dict[int, Tensor]:
     """Row -> positions of its photos."""
-    return {int(row): (rows == row).nonzero()[:, 0] for row in rows.unique()}
+    return {row: (rows == row).nonzero()[:, 0] for row in sorted(set(rows.tolist()))}

@@ -29,6 +29,10 @@ def test_views(images: Tensor, views: Views) -> list[Tensor]:
 class Branch(nn.Module):
     """weight * relation(encoder(x), prototypes) + a bias per class (zero unless asked for)."""
 
+    weight: Tensor
+    feature_scale: Tensor
+    whitening: Tensor
+
     def __init__(
         self,
         name: str,
@@ -100,13 +104,14 @@ def embed_shared(branches: Iterable[Branch], images: Tensor) -> list[Tensor]:
     return features
 
 
-def fused_form(branches: Iterable[Branch]) -> LinearForm:
-    """The sum of the branches' relations as keys (classes, all dims) and bias (classes,)."""
+def fused_form(branches: Iterable[Branch], rows: Tensor | None = None) -> LinearForm:
+    """The sum of the relations as keys (classes, all dims) and bias (classes,), of all classes or of some rows."""
     keys, bias = [], 0.0
     for branch in branches:
-        form = linear_form(branch.relation, branch.prototypes.means())
+        form = linear_form(branch.relation, branch.prototypes.means(rows))
+        added = branch.prototypes.biases() if rows is None else branch.prototypes.biases()[rows]
         keys.append(branch.weight * form.keys)
-        bias = bias + branch.weight * form.bias + branch.prototypes.biases()
+        bias = bias + branch.weight * form.bias + added
     return LinearForm(torch.cat(keys, 1), bias)
 
 
@@ -120,12 +125,9 @@ def fused_query(branches: Iterable[Branch], features: Iterable[Tensor]) -> tuple
     return torch.cat(queries, 1), offset
 
 
-def fused_scores(branches: Iterable[Branch], features: Iterable[Tensor], form: LinearForm | None = None) -> Tensor:
-    """Sum of the branches' relations as one product, float32: features of each branch (n, d_b) -> (n, classes).
-
-    `form` is what `fused_form` gave for these branches, for those who ask often.
-    """
+def fused_scores(branches: Iterable[Branch], features: Iterable[Tensor]) -> Tensor:
+    """Sum of the branches' relations as one product, float32: features of each branch (n, d_b) -> (n, classes)."""
     branches = tuple(branches)
-    form = form or fused_form(branches)
+    form = fused_form(branches)
     query, offset = fused_query(branches, features)
     return query @ form.keys.T + form.bias + offset.unsqueeze(1)

@@ -6,7 +6,6 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 
 class Meter:
@@ -37,6 +36,8 @@ def is_counting() -> bool:
 
 def macs_per_image(module: nn.Module, pixels: int) -> int:
     """Multiply-adds of one forward pass of one image of pixels x pixels."""
+    from torch.utils.flop_counter import FlopCounterMode  # late: it imports a compiler
+
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
         deepcopy(module).to("meta").eval()(torch.zeros(1, 3, pixels, pixels, device="meta"))

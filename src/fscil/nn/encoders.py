@@ -64,7 +64,8 @@ class Encoder(nn.Module):
             except (RuntimeError, AssertionError, ValueError) as problem:
                 reason = str(problem).partition("\n")[0]
                 raise FscilError(
-                    f"the encoder cannot take images of {pixels} pixels ({reason}); change the setting that asks for them, such as --pixels"
+                    f"the encoder cannot take images of {pixels} pixels ({reason}); "
+                    "change the setting that asks for them, such as --pixels"
                 ) from problem
         return self._macs[pixels, stages]
 

@@ -32,6 +32,11 @@ class Prototypes(nn.Module):
     [[2.0, 0.0]]
     """
 
+    sums: Tensor
+    counts: Tensor
+    labels: Tensor
+    bias: Tensor
+
     def __init__(self, dim: int):
         super().__init__()
         self.dim = dim
@@ -47,9 +52,10 @@ class Prototypes(nn.Module):
         """Labels in row order."""
         return tuple(self._row)
 
-    def means(self) -> Tensor:
-        """Class means (classes, dim), float32."""
-        return (self.sums[: self.size] / self.counts[: self.size, None]).float()
+    def means(self, rows: Tensor | None = None) -> Tensor:
+        """Class means (classes, dim) in float32, of all classes or of some rows."""
+        at = slice(self.size) if rows is None else rows
+        return (self.sums[at] / self.counts[at, None]).float()
 
     def biases(self) -> Tensor:
         """What is added to the relations to each class (classes,)."""

@@ -1,0 +1,108 @@
+"""How fast teaching and predicting are on this machine, as ratios where they can be. Run by `make bench`."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from fscil import backbones, looking, modelfile, show, teaching
+from fscil.model import Model
+
+CLASSES = 10_000
+
+
+def best(work: Callable[[], object], times: int = 5) -> float:
+    """Seconds of the fastest of some tries."""
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def photos(folder: Path, count: int, seed: int) -> list[Path]:
+    """JPEG files of 640 x 480 pixels."""
+    rng, paths = np.random.RandomState(seed), [folder / f"{seed}-{i}.jpg" for i in range(count)]
+    for path in paths:
+        coarse = Image.fromarray(rng.randint(0, 255, (15, 20, 3)).astype(np.uint8))
+        coarse.resize((640, 480), Image.Resampling.BICUBIC).save(path, quality=90)
+    return paths
+
+
+def command(*words: object) -> float:
+    return best(lambda: subprocess.run([sys.executable, *map(str, words)], check=True, capture_output=True), 2)
+
+
+def known(model: Model, classes: int) -> Model:
+    """The model with random prototypes of many classes."""
+    rng = torch.Generator().manual_seed(0)
+    for branch in model.branches:
+        branch.prototypes.add(torch.arange(classes), torch.rand(classes, branch.encoder.dim, generator=rng))
+    model.names = {label: str(label) for label in range(classes)}
+    return model
+
+
+def commands(folder: Path) -> None:
+    model = backbones.of_encoder(backbones.DEFAULT)
+    seen = looking.look(model, photos(folder, 6, 1))
+    model.begin(["a", "b"] * 3, seen.features, seen.digests)
+    modelfile.save(model, folder / "bench.fscil")
+    torch_import = command("-c", "import torch")
+    taught = command("-m", "fscil", "teach", folder / "bench.fscil", "new", *photos(folder, 5, 2))
+    show.say(f"teach five photos as a command: import torch ({torch_import:.2f} s) + {taught - torch_import:.2f} s")
+    shown = [np.asarray(Image.open(path)) for path in photos(folder, 25, 3)]
+    groups = iter(range(0, 25, 5))
+    inside = best(lambda: teaching.teach(model, ["c"] * 5, shown[(i := next(groups)) : i + 5]))
+    show.say(f"teach five photos in a running process: {1000 * inside:.0f} ms")
+
+
+def rates() -> None:
+    model = known(backbones.of_encoder(backbones.DEFAULT), 100)
+    p = model.view.pixels
+    images = torch.rand(64, 3, p, p).to(memory_format=torch.channels_last)
+    pictures = list((torch.rand(64, p, p, 3) * 255).byte().numpy())
+    encoder = model.branches[0].encoder
+    with torch.no_grad():
+        alone = best(lambda: [encoder(batch) for batch in images.split(32)], 3)
+    whole = best(lambda: looking.answers(model, looking.look(model, pictures).features), 3)
+    show.say(f"prediction in batches: {100 * alone / whole:.0f} % of the encoder's own {64 / alone:.0f} images/s")
+    one = best(lambda: looking.answers(model, looking.look(model, pictures[:1]).features))
+    many = known(backbones.of_encoder(backbones.DEFAULT), CLASSES)
+    features = many.embed(images[:1])
+    many.scores(features)
+    share = best(lambda: many.scores(features)) / one
+    show.say(f"{CLASSES} classes: {100 * share:.1f} % of one prediction ({1000 * one:.0f} ms)")
+
+
+def growth() -> None:
+    rows = []
+    for classes in (1000, 10_000, 100_000, 1_000_000):
+        model = known(backbones.of_features(64), classes)
+        features = model.embed(torch.rand(1, 64))
+        first = best(lambda: model.scores(features), 1)  # noqa: B023 (called at once)
+        asked = best(lambda: model.scores(features))  # noqa: B023
+        held = sum(b.prototypes.sums.nbytes for b in model.branches)
+        rows.append(
+            (
+                f"{classes:,}",
+                f"{first * 1e3:.1f}",
+                f"{asked * 1e3:.2f}",
+                f"{asked / classes * 1e9:.0f}",
+                f"{held / 2**20:.0f}",
+            )
+        )
+    show.table(("classes (64-d)", "first question, ms", "next, ms", "ns per class", "prototypes, MiB"), rows, numbers=4)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        commands(Path(place))
+    rates()
+    growth()

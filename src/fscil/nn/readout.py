@@ -1,0 +1,62 @@
+"""The classifier part of a sum of branches, kept between questions: only classes that changed are computed anew."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from fscil.nn.branches import Branch, fused_form, fused_query
+from fscil.nn.relations import LinearForm
+
+
+class Readout:
+    """Keys and biases of all classes of some branches with equal classes."""
+
+    def __init__(self, branches: Sequence[Branch]):
+        self.branches = branches
+        self._labels: tuple[int, ...] = ()
+        self._form: LinearForm | None = None
+        self._changed: set[int] = set()
+
+    def changed(self, labels: Iterable[int]) -> None:
+        """Has to be told which classes came, went or got another prototype."""
+        self._changed |= set(labels)
+
+    def scores(self, features: Sequence[Tensor]) -> Tensor:
+        """As `fused_scores`: features of each branch (n, d_b) -> (n, classes)."""
+        form = self._current()
+        query, offset = fused_query(self.branches, features)
+        return query[:, : form.keys.shape[1]] @ form.keys.T + form.bias + offset.unsqueeze(1)
+
+    def _current(self) -> LinearForm:
+        if self._form is not None and not self._changed:
+            return self._form
+        labels = self.branches[0].prototypes.classes
+        before = {label: row for row, label in enumerate(self._labels) if label not in self._changed}
+        kept = [(row, before[label]) for row, label in enumerate(labels) if label in before]
+        fresh = torch.tensor([row for row, label in enumerate(labels) if label not in before], dtype=torch.int64)
+        new = self._form_of(fresh)
+        form = LinearForm(new.keys.new_empty(len(labels), new.keys.shape[1]), new.bias.new_empty(len(labels)))
+        form.keys[fresh], form.bias[fresh] = new.keys, new.bias
+        if kept and self._form is not None:
+            to, origin = torch.tensor(kept).T
+            form.keys[to], form.bias[to] = self._form.keys[origin], self._form.bias[origin]
+        self._labels, self._form, self._changed = labels, form, set()
+        return form
+
+    def _form_of(self, rows: Tensor) -> LinearForm:
+        """The form of some rows; relations to one and the same unit feature are added up, which halves the product."""
+        form = fused_form(self.branches, rows)
+        if not self._same_query():
+            return form
+        parts = form.keys.split([branch.encoder.dim for branch in self.branches], 1)
+        maps = [branch.feature_scale * branch.whitening.T for branch in self.branches]
+        keys = torch.stack([part @ A for part, A in zip(parts, maps, strict=True)]).sum(0)
+        return LinearForm(keys, form.bias)
+
+    def _same_query(self) -> bool:
+        """Whether all branches see the first one's feature, of length 1, through a map of their own."""
+        first, *others = self.branches
+        same = all(b.encoder is first.encoder and b.unit and b.views == "one" for b in self.branches)
+        plain = float(first.feature_scale) == 1 and torch.equal(first.whitening, torch.eye(first.encoder.dim))
+        return same and plain and first.relation == "cosine" and all(b.relation == "euclid" for b in others)
