@@ -13,7 +13,7 @@ from fscil.data.episodes import Task
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import c_fscil
-from fscil.methods.c_fscil import alignment, repulsion, sharpened, similarity, softabs
+from fscil.methods._c_fscil import alignment, repulsion, sharpened, similarity, softabs
 from fscil.planning import stage_macs
 from fscil.settings import resolve
 from fscil.training import Run

@@ -276,6 +276,14 @@ def test_plan_prints_settings_and_cost_and_trains_nothing(fscil_command: Fscil) 
     assert not Path("runs").exists()
 
 
+def test_plans_of_several_methods_are_one_table(fscil_command: Fscil) -> None:
+    done = fscil_command("run", "cosine,joint", "glyphs", *TINY, "--plan")
+    assert done.code == 0, done.err
+    for name in ("cosine", "joint"):
+        assert re.search(rf"(?m)^{name} +[\d,]+ +0\.\d+ +0\.\d+ +\d+\.\d ", done.out)
+    assert "base.epochs" not in done.out
+
+
 def test_demo_tells_in_plain_words(fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch) -> None:
     real = fscil.experiment.execute
 

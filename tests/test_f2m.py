@@ -15,7 +15,7 @@ from fscil.methods import f2m
 from fscil.methods._method import Net
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import linear_classifier
+from fscil.nn.heads import LinearHead
 from fscil.nn.noise import LEVELS, SHAPES, Box, call_with_noise, last_kernels, level_shares, weight_noise
 from fscil.planning import stage_macs
 from fscil.training import Run
@@ -141,7 +141,7 @@ def test_the_distance_of_class_means_has_a_gradient(sessions: list[Session], gra
     slopes, values = [], []
     for weight in (0.0, 1000.0):
         method = untrained(prototype_weight=weight, prototype_gradient=gradient)
-        net = Net(method.encoder, linear_classifier(64, 6, rng())).train()
+        net = Net(method.encoder, LinearHead(64, 6, rng())).train()
         x = next(sessions[0].train.batches([torch.arange(0, 180, 6)], method.test_view(sessions[0])))
         loss = method.loss(net, x, torch.arange(0, 180, 6) // 30, Step())
         loss.backward()
@@ -169,7 +169,7 @@ def test_flat_means_that_noise_does_less_harm(sessions: list[Session], silent: R
     for noise_from in (0.0, 1.0):
         own = {"base.epochs": 12, "base.batch": 30, "bound": 0.3, "layers": 2, "noise_from": noise_from}
         method = untrained(tiny_encoder(), **own)
-        net = Net(method.encoder, linear_classifier(16, 6, rng()))
+        net = Net(method.encoder, LinearHead(16, 6, rng()))
         with silent.learning(0):
             method.train_base(net, base, silent)
         x, generator = next(base.train.batches([torch.arange(180)], method.test_view(base))), rng(5)

@@ -25,7 +25,7 @@ def grown(head: GrowingHead) -> GrowingHead:
     return head
 
 
-HEADS = [lambda: GrowingLinear(4), lambda: GrowingLinear(4, unit=True), lambda: GrowingCosine(4, 8.0, learned=True)]
+HEADS = [lambda: GrowingLinear(4), lambda: GrowingLinear(4, length=2.0), lambda: GrowingCosine(4, 8.0, learned=True)]
 
 
 @pytest.mark.parametrize("make", HEADS)

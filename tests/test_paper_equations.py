@@ -17,7 +17,7 @@ from fscil.data.images import Augment, Ingredients, TensorImages
 from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Training
 from fscil.errors import FscilError
-from fscil.methods import cosine, kt_rcnet
+from fscil.methods import _kt_rcnet, cosine, kt_rcnet
 from fscil.nn.branches import Branch, fused_scores
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
@@ -347,9 +347,26 @@ def test_local_smoothing_inside_the_loss() -> None:
 def test_smoothing_puts_nine_tenths_on_the_true_class() -> None:
     """The gradient of the cross-entropy is P - target: at equal logits, P = 1/K, it shows the target."""
     logits = torch.zeros(1, 4, requires_grad=True)
-    kt_rcnet.smooth_cross_entropy(logits, torch.tensor([2]), 0.1).backward()
+    _kt_rcnet.smooth_cross_entropy(logits, torch.tensor([2]), 0.1).backward()
     target = 0.25 - logits.grad[0]
     assert target.tolist() == pytest.approx([0.1 / 3, 0.1 / 3, 0.9, 0.1 / 3], abs=1e-6)
+
+
+def test_a_sequence_is_judged_after_each_session_over_the_classes_seen_so_far() -> None:
+    """Three classes in two sessions: two of them, then all; the third class's queries count in the second only."""
+    logits, y = torch.tensor([[2.0, 1.0, 5.0], [0.0, 1.0, 7.0], [1.0, 1.0, 1.0]]), torch.tensor([0, 1, 2])
+    rest = [math.log(sum(math.exp(x) for x in row)) for row in logits.tolist()]
+    first = 2 * math.log(1 + math.exp(-1.0)) / 2
+    second = (rest[0] - 2.0 + rest[1] - 1.0 + rest[2] - 1.0) / 3
+    assert _kt_rcnet.local_loss(logits, y, 2, 0.0).item() == pytest.approx((first + second) / 2, rel=1e-6)
+    assert _kt_rcnet.local_loss(logits, y, 1, 0.0).item() == pytest.approx(second, rel=1e-6)
+
+
+def test_meta_learning_is_a_setting_of_the_same_trainer() -> None:
+    case = Case(4, global_weight=0.0, pseudo_sessions=2)
+    assert case.method.loss(case.task).item() < case.local_loss(0.0)  # fewer classes to be mistaken for
+    with pytest.raises(FscilError, match="pseudo_sessions is 6, but must lie between 1 and 5"):
+        kt_rcnet.Config(way=5, pseudo_sessions=6)
 
 
 def test_pseudo_old_logits_do_not_depend_on_the_support(logits: list[tuple[Tensor, Tensor]]) -> None:

@@ -12,7 +12,7 @@ from conftest import TINY, tiny_encoder
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import sppr
-from fscil.methods.sppr import replaced, subsets
+from fscil.methods._sppr import replaced, subsets
 from fscil.planning import stage_macs
 from fscil.settings import resolve
 from fscil.training import Run

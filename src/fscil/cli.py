@@ -75,10 +75,12 @@ def run(
 def _print_plans(experiments: Sequence["Experiment"]) -> None:
     from fscil.experiment import plan
 
-    for experiment in experiments:
-        title = f"{experiment.method} on {experiment.dataset}, recipe {experiment.recipe}"
-        defaults = flatten(type(experiment.config)())
-        show.plan(title, flatten(experiment.config).values(), defaults, plan(experiment))
+    if len(experiments) > 1:
+        return show.plans({experiment.method: plan(experiment) for experiment in experiments})
+    experiment = experiments[0]
+    title = f"{experiment.method} on {experiment.dataset}, recipe {experiment.recipe}"
+    defaults = flatten(type(experiment.config)())
+    return show.plan(title, flatten(experiment.config).values(), defaults, plan(experiment))
 
 
 def _execute(experiments: Sequence["Experiment"]) -> None:
@@ -116,12 +118,18 @@ def demo(*, out: Out = Path("runs"), seed: Annotated[Whole, Parameter(help="seed
     show.say(f"Report: {report.write_html([folder], folder / 'report.html')}")
 
 
-def list_methods() -> None:
+def list_methods(
+    *, page: Annotated[Path | None, Parameter(help="print docs/methods.md instead, from this folder of results")] = None
+) -> None:
     """List the methods and their recipes."""
+    if page:
+        from fscil import overview
+
+        return show.say(overview.page(page).rstrip("\n"))
     folder = Path(methods.__file__).parent
     recipes = {n: sorted({r for d in data.names() for r in settings.recipe_names(n, d)}) for n in methods.names()}
     rows = [(name, show.summary(folder / f"{name}.py"), " ".join(recipes[name])) for name in recipes]
-    show.table(("method", "what it is", "recipes"), rows)
+    return show.table(("method", "what it is", "recipes"), rows)
 
 
 def list_datasets() -> None:

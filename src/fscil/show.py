@@ -73,6 +73,28 @@ def plan(title: str, settings: Iterable[Setting], defaults: Mapping[str, Setting
     say(f"time              about {duration(cost['seconds'])} on this machine, from one timed step per stage")
 
 
+def plans(costs: Mapping[str, Mapping[str, Any]]) -> None:
+    """One line per method: what its base session will cost; what methods share is counted for each of them."""
+    base = {
+        name: sum(s["macs"] for s in cost["stages"] if s["stage"].startswith("base")) for name, cost in costs.items()
+    }
+    rows = (
+        (
+            name,
+            f"{cost['parameters']:,}",
+            f"{base[name] / 1e15:.4f}",
+            f"{(cost['macs'] - base[name]) / 1e15:.4f}",
+            f"{cost['memory_bytes'] / 2**30:.1f}",
+            duration(cost["seconds"]),
+        )
+        for name, cost in costs.items()
+    )
+    columns = ("method", "parameters", "PMAC of base training", "PMAC of the rest", "GiB", "time of the base session")
+    table(columns, rows, numbers=5)
+    say("")
+    say("Methods with the same base training share it, computed once. Name one method to see its settings and stages.")
+
+
 def inspection(found: "Inspection") -> None:
     """The sessions of a data set and everything that is wrong with its files, each by name."""
     rows = ((r.session, len(r.classes), r.train, r.test, _few(r.classes)) for r in found.rows)

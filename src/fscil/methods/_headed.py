@@ -72,7 +72,7 @@ class Headed(Method):
         """Base session with a linear classifier, shared by the methods that have one of this kind."""
         dim = self.encoder.dim
         self.head.grow(session.classes, random_rows(len(session.classes), dim, dim**-0.5, run.rng("head")))
-        fit_base(self, self.net, session, run, {"head": "linear", "unit": self.head.unit, "loss": kind}, loss)
+        fit_base(self, self.net, session, run, {"head": "linear", "length": self.head.length, "loss": kind}, loss)
 
     def grow_linear(self, session: Session, run: Run) -> None:
         """Rows for the classes of a session, close to zero."""

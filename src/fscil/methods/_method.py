@@ -126,6 +126,11 @@ class Taught(Method):
     branches: nn.ModuleList
 
     @property
+    def encoder(self) -> Encoder:
+        """That of the first branch, which most of these methods have alone."""
+        return self.branches[0].encoder
+
+    @property
     def classes(self) -> tuple[int, ...]:
         return self.branches[0].prototypes.classes
 

@@ -59,7 +59,7 @@ class Reduced(Rehearsing):
     """Cross-entropy on the new images, terms on the anchors, the largest logit."""
 
     def __init__(self, config: Any, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, unit=True))
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, length=1.0))
         r = config.reduction
         self.needs = Needs(exemplars=f"{r.anchors} base images, {r.per_new_class} per new class", stages=True)
 

@@ -9,7 +9,7 @@ paper                            here
 f_theta1, f_theta2 (FCL)         self.encoder, self.projection
 GAAM (averaged activations)      self.branches[0].prototypes        g
 EM (explicit memory), p          self.prototypes()                  p = projection(g)
-softabs sharpening               softabs
+softabs sharpening               `softabs`, `sharpened`
 nudged prototypes k              self.nudged
 
 The authors' code sums where the paper averages: support vectors in episodes, and base activations over mini-batches of
@@ -31,17 +31,15 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import _method
+from fscil.methods._c_fscil import alignment, repulsion, sharpened, similarity
 from fscil.methods._method import Net, Plan, base_plan, fit_base, fit_cosine_classifier, freeze
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear, random_rows
 from fscil.nn.memory import first_of_each
-from fscil.nn.relations import cosine
 from fscil.training import Run
 
 GAAM_BATCH = 128  # images per mini-batch of the authors' code
-SHARPNESS = 10.0  # slope of the softabs
-NUDGING = 4.0  # alpha: how strongly similar prototypes repel each other
 
 
 def constant(epochs: int, lr: float) -> Descent:
@@ -83,10 +81,6 @@ class Method(_method.Prototypical):
         nn.init.orthogonal_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
         self.frozen = config.mode == 1
-
-    @property
-    def encoder(self) -> Encoder:
-        return self.branches[0].encoder
 
     def sampling(self, base: Session) -> Sampling:
         c = self.config
@@ -185,31 +179,3 @@ class Method(_method.Prototypical):
         trained, encoded = steps * way * c.query, steps * way * c.shot
         meta = Plan("meta-learning", c.pixels, steps, way * c.query, trained, encoded)
         return [*base_plan(c.base, c.pixels, n), meta, self.teaching_plan(averaged)]
-
-
-def similarity(a: Tensor, b: Tensor) -> Tensor:
-    """Cosine (n, c) of vectors (n, dim) and (c, dim) after tanh."""
-    return cosine(a.tanh(), b.tanh())
-
-
-def softabs(s: Tensor) -> Tensor:
-    """A smooth |s| that is nearly 0 around 0 and nearly 1 at -1 and 1."""
-    return torch.sigmoid(SHARPNESS * (s - 0.5)) + torch.sigmoid(SHARPNESS * (-s - 0.5))
-
-
-def sharpened(similarities: Tensor, unused: int = 0) -> Tensor:
-    """Similarities (n, c) as weights: softabs over its sum, also over `unused` classes to which nothing is similar."""
-    e = softabs(similarities)
-    return e / (e.sum(1, keepdim=True) + unused * softabs(torch.zeros(())))
-
-
-def repulsion(p: Tensor) -> Tensor:
-    """Mean over all pairs of exp(a s) + exp(-a s) - 2: zero for orthogonal prototypes p (c, dim)."""
-    i, j = torch.triu_indices(len(p), len(p), 1)
-    s = NUDGING * similarity(p, p)[i, j]
-    return (s.exp() + (-s).exp() - 2).mean()
-
-
-def alignment(p: Tensor, target: Tensor) -> Tensor:
-    """Mean cosine of corresponding rows (c, dim), after tanh."""
-    return F.cosine_similarity(p.tanh(), target.tanh()).mean()

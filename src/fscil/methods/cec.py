@@ -69,10 +69,6 @@ class Method(_method.Prototypical):
             parameter.data.mul_(config.start)
 
     @property
-    def encoder(self) -> Encoder:
-        return self.branches[0].encoder
-
-    @property
     def sampling(self) -> Sampling:
         c = self.config
         return Sampling(c.way, c.shot, c.query, "rotate")

@@ -36,7 +36,7 @@ from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import blockwise_distillation
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
-from fscil.nn.memory import first_of_each, herded
+from fscil.nn.memory import first_of_each, herded, quota
 from fscil.training import Run
 
 
@@ -44,7 +44,7 @@ from fscil.training import Run
 class Config(_method.Common):
     """Defaults are the authors' code."""
 
-    unit_features: bool = False  # whether features are made unit length before the linear classifier
+    feature_length: float = 0.0  # length to which features are brought before the linear classifier; 0: as they are
     memory: int = 2000  # exemplars of all classes together
     temperature: float = 2.0  # T of the distillation
     distill: float = 1.0  # weight of the distillation
@@ -62,17 +62,15 @@ class Config(_method.Common):
 class Method(Reducible):
     """Distillation per block, then balanced fine-tuning."""
 
-    needs = Needs(exemplars="2000 images in all")
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit_features))
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
         self.needs = Needs(exemplars=f"{config.memory} images in all")
 
     @property
     def quota(self) -> int:
-        """Exemplars of one class."""
-        return max(1, self.config.memory // len(self.classes))
+        return quota(self.config.memory, len(self.classes))
 
     def learn_base(self, session: Session, run: Run) -> None:
         self.fit_linear(session, run)

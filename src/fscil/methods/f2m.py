@@ -38,7 +38,7 @@ from fscil.methods._method import Needs, Net, Plan, cross_entropy, freeze, label
 from fscil.methods._tuned import Gradient, Tuned
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import linear_classifier
+from fscil.nn.heads import LinearHead
 from fscil.nn.memory import ExemplarMemory, stored
 from fscil.nn.noise import Box, call_with_noise, last_kernels, weight_noise
 from fscil.nn.relations import cosine, mean_of_labels, squared_distance
@@ -56,6 +56,7 @@ class Config(_method.Common):
     prototype_weight: float = 1.0  # lambda, weight of the distance between clean and noisy class means
     noise_from: float = 0.0  # share of the epochs, by plain cross-entropy, after which the noise begins
     per_class: int = 16  # images of each class in a batch of the base session; 0: as they come
+    feature_length: float = 0.0  # length to which features are brought before the linear classifier; 0: as they are
     relation: Literal["euclid", "cosine"] = "euclid"  # of the prototype classifier that sessions are trained by
     new: Descent = field(
         default_factory=lambda: Descent(epochs=6, lr=0.01, weight_decay=0.0)
@@ -79,10 +80,6 @@ class Method(Tuned):
         self.memory = ExemplarMemory()
 
     @property
-    def encoder(self) -> Encoder:
-        return self.branches[0].encoder
-
-    @property
     def sampling(self) -> Sampling:
         c = self.config
         return Sampling(max(1, c.base.batch // c.per_class), 0, c.per_class, "none")
@@ -102,7 +99,8 @@ class Method(Tuned):
             )
 
     def learn_base(self, session: Session, run: Run) -> None:
-        net = Net(self.encoder, linear_classifier(self.encoder.dim, len(session.classes), run.rng("head")))
+        head = LinearHead(self.encoder.dim, len(session.classes), run.rng("head"), self.config.feature_length)
+        net = Net(self.encoder, head)
         prepare(self, self.encoder, session, run)
         self.train_base(net, session, run)
         freeze(net)

@@ -81,10 +81,6 @@ class Method(_method.Prototypical):
         self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
         self.virtual = Prototypes(encoder.dim)
 
-    @property
-    def encoder(self) -> Encoder:
-        return self.branches[0].encoder
-
     def check(self, benchmark: Benchmark) -> None:
         c, classes, stages = self.config, len(benchmark.class_names), len(self.encoder.stages)
         if c.total_classes < classes:

@@ -26,7 +26,7 @@ from fscil.training import Run
 class Config(_method.Common):
     """Defaults are the released CIFAR-100 script of TOPIC."""
 
-    unit_features: bool = True  # whether features are made unit length before the linear classifier
+    feature_length: float = 1.0  # length to which features are brought before the linear classifier; 0: as they are
     new: Tuning = field(
         default_factory=lambda: Tuning(epochs=70, lr=0.1, weight_decay=5e-4, milestones=(60,), part="last_block")
     )  # each later session
@@ -35,11 +35,11 @@ class Config(_method.Common):
 class Method(Headed):
     """Cross-entropy on the new images and nothing else."""
 
-    needs = Needs(exemplars="nothing")
+    needs = Needs(exemplars="nothing", stages=True)
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit_features))
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
 
     def learn_base(self, session: Session, run: Run) -> None:
         self.fit_linear(session, run)

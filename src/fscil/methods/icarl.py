@@ -34,7 +34,7 @@ from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import one_vs_all
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
-from fscil.nn.memory import first_of_each
+from fscil.nn.memory import first_of_each, quota
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import cosine
 from fscil.training import Run
@@ -45,7 +45,7 @@ class Config(_method.Common):
     """Defaults are the paper's; epochs and rates of its CIFAR-100 code."""
 
     base_loss: Literal["one-vs-all", "cross-entropy"] = "one-vs-all"  # of the base session
-    unit_features: bool = True  # whether features are made unit length before the linear classifier
+    feature_length: float = 1.0  # length to which features are brought before the linear classifier; 0: as they are
     memory: int = 2000  # K, exemplars of all classes together
     new: Tuning = field(
         default_factory=lambda: Tuning(epochs=70, batch=128, lr=0.1, weight_decay=1e-5, milestones=(49, 63), gamma=0.2)
@@ -56,11 +56,10 @@ class Config(_method.Common):
 class Method(Reducible):
     """Sigmoid distillation, herding, nearest mean of exemplars."""
 
-    needs = Needs(exemplars="2000 images in all")
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit_features))
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
         self.means = Prototypes(encoder.dim)
         self.needs = Needs(exemplars=f"{config.memory} images in all")
 
@@ -80,20 +79,16 @@ class Method(Reducible):
 
     def remember(self, session: Session, run: Run) -> None:
         """Exemplars of all classes and their means, in the order of the classifier's rows."""
-        self.herd(session, self.quota(len(self.classes)), run)
+        self.herd(session, quota(self.config.memory, len(self.classes)), run)
         images = self.memory.images
         images = images.select(self.head.rows(images.labels).argsort(stable=True))
         self.means.clear()
         self.means.add(images.labels, F.normalize(self.features(images, session, run), dim=1))
-
-    def quota(self, classes: int) -> int:
-        """m, the exemplars of one class."""
-        return max(1, self.config.memory // classes)
 
     def scores(self, images: Tensor) -> Tensor:
         """Cosine to the means of exemplars: the nearest of unit means to unit features is the one of largest cosine."""
         return self.averaged(lambda view: cosine(self.encoder(view), self.means.means()), images)
 
     def plan(self, base: Session) -> list[Plan]:
-        kept = len(first_of_each(base.train.labels, self.quota(len(base.classes))))
+        kept = len(first_of_each(base.train.labels, quota(self.config.memory, len(base.classes))))
         return [*super().plan(base), self.encoding_plan(kept)]

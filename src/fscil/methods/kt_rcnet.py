@@ -28,7 +28,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent, within
 from fscil.errors import FscilError
 from fscil.methods import _method
-from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, own_base, planned
+from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, local_loss, own_base, planned
 from fscil.methods._method import Plan, embed_all, fit_cosine_classifier, freeze
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
@@ -53,6 +53,7 @@ class Config(_method.Common):
     mix: Mix = "inter"  # partners of mixup and cutmix: another class, or images of the same class
     global_weight: float = 1.0  # lambda_1
     local_weight: float = 1.0  # lambda_2
+    pseudo_sessions: int = 1  # in which classes of the local task arrive, a loss after each (meta-learning: several)
     local_smoothing: float = 0.0  # label smoothing of the local loss over the wrong classes (the authors' code: 0.1)
     base_relation: float = 1.0  # factor of r1/d in the global task (Eq. 7); 0 leaves f1 out of it
     W1: Literal["means", "learned"] = "means"  # base rows of the cosine classifier: class means (Eq. 3) or learned
@@ -74,6 +75,7 @@ class Config(_method.Common):
     def __post_init__(self) -> None:
         super().__post_init__()
         within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
+        within(self, pseudo_sessions=(1, self.way))
         if self.W1 == "learned" and self.shrinkage < 1:
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
         if self.complement == "resa" and not (self.global_weight or self.local_weight):
@@ -167,7 +169,7 @@ class Method(_method.Frozen):
         if c.local_weight:
             r_local = euclid(fQ.flatten(0, 1), W2l)
             y_local = torch.arange(len(fQ)).repeat_interleave(fQ.shape[1])
-            L = L + c.local_weight * smooth_cross_entropy(c.scale * r_local, y_local, c.local_smoothing)  # Eq. 9 and 10
+            L = L + c.local_weight * local_loss(c.scale * r_local, y_local, c.pseudo_sessions, c.local_smoothing)
         return L
 
     def global_loss(self, task: Task, W2pn: Tensor, fQ: Tensor) -> Tensor:
@@ -197,9 +199,3 @@ class Method(_method.Frozen):
 
     def plan(self, base: Session) -> list[Plan]:
         return planned(self, base)
-
-
-def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
-    """Cross-entropy with 1 - smoothing on the true class, the rest on the wrong ones (torch: on all classes)."""
-    k = logits.shape[1]
-    return F.cross_entropy(logits, y, label_smoothing=smoothing * k / (k - 1) if k > 1 else 0.0)

@@ -65,7 +65,6 @@ class Config(_method.Common):
 class Method(Reducible):
     """Cosine classifier, less-forget constraint, inter-class separation."""
 
-    needs = Needs(exemplars="20 images per class")
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):

@@ -31,7 +31,7 @@ from fscil.methods._method import Needs, Net, Plan, base_plan, fit_base
 from fscil.methods._tuned import Gradient, Tuned
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import linear_classifier
+from fscil.nn.heads import LinearHead
 from fscil.nn.masks import SoftMask, masked, masks
 from fscil.nn.relations import cosine
 from fscil.training import Run
@@ -42,6 +42,7 @@ class Config(_method.Common):
     """Defaults are the paper's for CIFAR-100 and miniImageNet."""
 
     scale: float = 1.0  # s, the factor of the cosines in the loss of a session
+    feature_length: float = 0.0  # length to which features are brought before the linear classifier; 0: as they are
     capacity: float = 0.8  # c, share of major weights in each convolution
     minor: Literal["soft", "zero"] = "soft"  # masks of minor weights: random numbers (SoftNet) or nothing (HardNet)
     tuned: Literal["minor", "statistics"] = "minor"  # what sessions train: minor weights, or batch norm (released code)
@@ -70,10 +71,6 @@ class Method(Tuned):
         masked(encoder, config.capacity, config.minor == "soft")
         self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
 
-    @property
-    def encoder(self) -> Encoder:
-        return self.branches[0].encoder
-
     def check(self, benchmark: Benchmark) -> None:
         if len(self.encoder.stages) == 1 or not masks(self.encoder.last_block):
             raise FscilError(
@@ -83,8 +80,10 @@ class Method(Tuned):
 
     def learn_base(self, session: Session, run: Run) -> None:
         c = self.config
-        net = Net(self.encoder, linear_classifier(self.encoder.dim, len(session.classes), run.rng("head")))
-        fit_base(self, net, session, run, {"head": "linear with bias", "capacity": c.capacity, "minor": c.minor})
+        head = LinearHead(self.encoder.dim, len(session.classes), run.rng("head"), c.feature_length)
+        net = Net(self.encoder, head)
+        kind = {"head": "linear with bias", "length": c.feature_length, "capacity": c.capacity, "minor": c.minor}
+        fit_base(self, net, session, run, kind)
         self.teach_base(session, run)
 
     def learn_new(self, session: Session, run: Run) -> None:

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, class_pool, episodes
@@ -31,6 +30,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Training
 from fscil.methods import _method
 from fscil.methods._method import Plan, base_plan, cross_entropy, fit_cosine_classifier, freeze, label_rows, prepare
+from fscil.methods._sppr import RelationNetwork, Support, replaced, subsets
 from fscil.nn.attention import SetAttention
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
@@ -62,23 +62,6 @@ class Config(_method.Common):
     shot_view: Literal["test", "train"] = "test"  # view of the shots (the authors' code: augmented, as in training)
 
 
-class RelationNetwork(nn.Module):
-    """A score of every pair of a feature (n, d) and a prototype (..., c, d), both of unit length -> (..., n, c)."""
-
-    def __init__(self, dim: int, hidden: int, dropout: float):
-        super().__init__()
-        self.feature = nn.Linear(dim, hidden)  # these two are one layer on the concatenated pair, whose
-        self.prototype = nn.Linear(dim, hidden, bias=False)  # products are not repeated for each pair
-        layers = [nn.BatchNorm1d(hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden)]
-        layers += [nn.BatchNorm1d(hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 1)]
-        self.rest = nn.Sequential(*layers)
-
-    def forward(self, features: Tensor, prototypes: Tensor) -> Tensor:
-        f, p = self.feature(F.normalize(features, dim=-1)), self.prototype(F.normalize(prototypes, dim=-1))
-        pairs = f.unsqueeze(1) + p.unsqueeze(-3)
-        return self.rest(pairs.flatten(0, -2)).view(pairs.shape[:-1])
-
-
 class Method(_method.Prototypical):
     """One Branch, the refinement of its prototypes, and the relation network."""
 
@@ -90,10 +73,6 @@ class Method(_method.Prototypical):
         self.attention = SetAttention(encoder.dim, config.attention_dropout)
         self.relation = RelationNetwork(encoder.dim, config.hidden, config.dropout)
         self.register_buffer("base_classes", torch.tensor(0))
-
-    @property
-    def encoder(self) -> Encoder:
-        return self.branches[0].encoder
 
     @property
     def sampling(self) -> Sampling:
@@ -183,28 +162,3 @@ class Method(_method.Prototypical):
             for s in base_plan(c.transfer, c.pixels, n)
         ]
         return [*before, *stages]
-
-
-@dataclass(frozen=True)
-class Support:
-    """The steps of an epoch, with random numbers of their own for the support."""
-
-    epoch: Epoch
-
-    @property
-    def start(self) -> int:
-        return self.epoch.start
-
-    def rng(self, *purpose: object) -> torch.Generator:
-        return self.epoch.rng("support", *purpose)
-
-
-def subsets(count: int, size: int, way: int, rng: torch.Generator) -> list[Tensor]:
-    """`count` times `way` different numbers below `size`."""
-    return [torch.randperm(size, generator=rng)[:way] for _ in range(count)]
-
-
-def replaced(P: Tensor, rows: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """P (c, d) with means in some of its rows, and the other rows alone; P gets no gradient in the replaced ones."""
-    kept = torch.ones(len(P), dtype=torch.bool).index_fill(0, rows, False)
-    return P.index_copy(0, rows, means), P[kept]

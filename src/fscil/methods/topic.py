@@ -43,7 +43,7 @@ from fscil.training import Run
 class Config(_method.Common):
     """Defaults are the paper, with the weights and schedule of the released CIFAR-100 script."""
 
-    unit_features: bool = True  # whether features are made unit length before the linear classifier and the gas
+    feature_length: float = 1.0  # length to which features are brought before the linear classifier; 0: as they are
     nodes: int = 400  # nodes of the base session, each with one image; a new class adds one
     gas_rate: float = 0.02  # eta, the step of the nearest node towards a feature
     gas_reach: float = 1.0  # alpha, how fast the step falls with the rank of a node
@@ -71,11 +71,10 @@ class Config(_method.Common):
 class Method(Rehearsing):
     """Anchor loss and min-max loss on the nodes of a neural gas."""
 
-    needs = Needs(exemplars="400 base images, 1 per new class", stages=True)
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.unit_features))
+        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
         self.gas = NeuralGas(encoder.dim)
         self.needs = Needs(exemplars=f"{config.nodes} base images, 1 per new class", stages=True)
 
@@ -130,8 +129,8 @@ class Method(Rehearsing):
         self.memory.add(stored(session.train.select(chosen), self.test_view(session)))
 
     def shown(self, features: Tensor) -> Tensor:
-        """Features as the classifier and the gas see them."""
-        return F.normalize(features, dim=1) if self.config.unit_features else features
+        """Features as the gas sees them: of unit length, unless the classifier takes them as they are."""
+        return F.normalize(features, dim=1) if self.config.feature_length else features
 
 
 class Centres(nn.Module):

@@ -105,15 +105,20 @@ class GrowingHead(nn.Module):
         super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
 
 
-class GrowingLinear(GrowingHead):
-    """Logits W f without bias; `unit` features are divided by their length first."""
+def brought_to(length: float, features: Tensor) -> Tensor:
+    """Features (n, dim) of this length; 0: as they are."""
+    return length * F.normalize(features, dim=1) if length else features
 
-    def __init__(self, dim: int, unit: bool = False):
+
+class GrowingLinear(GrowingHead):
+    """Logits W f without bias; features are brought to a `length` first, or (0) taken as they are."""
+
+    def __init__(self, dim: int, length: float = 0.0):
         super().__init__(dim)
-        self.unit = unit
+        self.length = length
 
     def relate(self, features: Tensor, weight: Tensor) -> Tensor:
-        return (F.normalize(features, dim=1) if self.unit else features) @ weight.T
+        return brought_to(self.length, features) @ weight.T
 
 
 class GrowingCosine(GrowingHead):
@@ -142,9 +147,14 @@ def imprinted_rows(labels: Tensor, features: Tensor, classes: tuple[int, ...], o
     return F.normalize(means, dim=1) * old.norm(dim=1).mean()
 
 
-def linear_classifier(dim: int, classes: int, generator: torch.Generator) -> nn.Linear:
-    """Weights close to zero, and a bias."""
-    head = nn.utils.skip_init(nn.Linear, dim, classes)
-    nn.init.normal_(head.weight, std=0.001, generator=generator)
-    nn.init.zeros_(head.bias)
-    return head
+class LinearHead(nn.Module):
+    """Logits W f + b, weights close to zero; features are brought to a `length` first, or (0) taken as they are."""
+
+    def __init__(self, dim: int, classes: int, generator: torch.Generator, length: float = 0.0):
+        super().__init__()
+        self.length = length
+        self.weight = nn.Parameter(random_rows(classes, dim, 0.001, generator))
+        self.bias = nn.Parameter(torch.zeros(classes))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(brought_to(self.length, features), self.weight, self.bias)

@@ -50,6 +50,11 @@ class ExemplarMemory(nn.Module):
         super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
 
 
+def quota(memory: int, classes: int) -> int:
+    """Exemplars of one class where `memory` images of all classes together are kept."""
+    return max(1, memory // classes)
+
+
 def first_of_each(labels: Tensor, count: int) -> Tensor:
     """Positions of the first `count` occurrences of every label, ascending."""
     order = labels.argsort(stable=True)

@@ -1,0 +1,91 @@
+"""The page docs/methods.md: what each method keeps, trains and needs, its published row, ours, and the verdict."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fscil import choices, report
+from fscil.experiment import Experiment, build
+from fscil.report.published import published
+from fscil.report.rows import sections
+
+if TYPE_CHECKING:
+    from fscil.methods._method import Needs
+    from fscil.report.rows import Row
+
+DATASET, RECIPE = "cifar100", "compare"
+COLUMNS = ("method", "keeps", "trains after the base session", "encoder needs", "published", "measured", "verdict")
+INTRODUCTION = f"""\
+# The methods
+
+Sixteen systems under one protocol: the same sessions, the same encoder, the same base session wherever a method
+allows it, and the last epoch instead of a choice on test images. Rows are CIFAR-100: accuracy after the first and the
+last session, and Avg over all nine. **Published** rows are those of KT-RCNet's Table 2 unless a row says otherwise;
+they have other encoders, often other image sizes, and mostly checkpoints chosen on test images. **Measured** rows are
+`fscil run all {DATASET} --recipe {RECIPE}`: a small wide net at 32 px and six epochs of base session; *new* is the
+final accuracy on all classes learned from five images. A verdict is about the order of the methods at equal encoder,
+not about the height of the numbers.
+
+This page is `fscil methods --page results/compare`; what is said about each method stands in `report/verdicts.toml`.
+"""
+
+
+def verdicts() -> dict[str, dict[str, Any]]:
+    """What a person has to say about each method, in the order of the page."""
+    return tomllib.loads(files("fscil.report").joinpath("verdicts.toml").read_text(encoding="utf-8"))
+
+
+def page(results: Path) -> str:
+    """The page in Markdown; `results` is a folder of results files, which may be missing."""
+    rows = measured(results)
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *(line(name, told, rows.get(name)) for name, told in verdicts().items())]
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    sessions = f"\n## Session by session\n\n{report.table([results], 'md').strip()}\n" if rows else ""
+    return f"{INTRODUCTION}\n{table}{sessions}"
+
+
+def measured(results: Path) -> dict[str, Row]:
+    """The finished row of each method."""
+    runs = report.load([results]) if results.exists() else []
+    rows = [row for section in sections(runs) if section.dataset == DATASET for row in section.rows]
+    return {row.facts["method"]: row for row in rows if row.complete}
+
+
+def line(name: str, told: Mapping[str, Any], row: Row | None) -> tuple[str, ...]:
+    """The cells of one method."""
+    needs = needs_of(name)
+    verdict = (told["verdict"] or "open") if row else "not measured"
+    parts = (f"`{name}` {told['title']}", needs.keeps(), told["trains"], of_encoder(needs), published_text(name, told))
+    return (*parts, measured_text(row) if row else "–", f"**{verdict}**. {told['why']}")
+
+
+def needs_of(name: str) -> Needs:
+    """What the method asks for with the settings of the comparison."""
+    config = choices.config(name, DATASET, RECIPE, {})
+    return build(
+        Experiment(method=name, dataset=DATASET, recipe=RECIPE, config=config), "float32", torch.device("cpu")
+    ).needs
+
+
+def of_encoder(needs: Needs) -> str:
+    asked = [("several stages", needs.stages), ("convolutions", needs.convolutions)]
+    return ", ".join(words for words, wanted in asked if wanted) or "nothing"
+
+
+def published_text(name: str, told: Mapping[str, Any]) -> str:
+    paper = published(DATASET)
+    rows = [row.sessions for row in paper.rows if row.method == name] if paper else []
+    curve = rows[0] if rows else told.get("published")
+    return f"{curve[0]:.2f} → {curve[-1]:.2f}, Avg {sum(curve) / len(curve):.2f}" if curve else "none"
+
+
+def measured_text(row: Row) -> str:
+    accuracy, new = row.curve("accuracy"), row.curve("new")
+    average = row.over_seeds(lambda curve: curve.average).mean
+    return f"{accuracy[0].mean:.2f} → {accuracy[-1].mean:.2f}, Avg {average:.2f}, new {new[-1].mean:.2f}"

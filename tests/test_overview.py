@@ -1,0 +1,50 @@
+"""docs/methods.md is what the code says about the methods, and needs no data to be written."""
+
+from pathlib import Path
+
+import pytest
+
+from fscil import methods, overview
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="the results are not part of the source distribution")
+def test_the_committed_page_is_the_generated_one() -> None:
+    written = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert written == overview.page(RESULTS / "compare"), "fscil methods --page results/compare > docs/methods.md"
+
+
+def test_sixteen_methods_are_told_about_in_full() -> None:
+    told = overview.verdicts()
+    assert len(told) == 16
+    assert set(told) <= set(methods.names())  # a method that is added need not be on the page
+    for words in told.values():
+        assert words["title"]
+        assert words["trains"]
+        assert words["why"].endswith(".")
+        assert words["verdict"] in ("", "reproduced", "partly", "not")
+
+
+def test_frozen_methods_train_nothing() -> None:
+    for name, words in overview.verdicts().items():
+        frozen = methods.load(name).Method.frozen and name != "c_fscil"  # frozen in its mode 1 alone
+        assert (words["trains"] == "nothing") == frozen, name
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="the results are not part of the source distribution")
+def test_a_results_file_fills_its_row() -> None:
+    row = overview.measured(RESULTS / "cifar100")["kt_rcnet"]
+    cells = overview.line("kt_rcnet", {"title": "T", "trains": "nothing", "verdict": "partly", "why": "Why."}, row)
+    average = row.over_seeds(lambda curve: curve.average).mean
+    assert cells[4] == "83.40 → 58.53, Avg 69.24"
+    assert f"Avg {average:.2f}" in cells[5]
+    assert cells[6] == "**partly**. Why."
+
+
+def test_without_results_nothing_is_measured(tmp_path: Path) -> None:
+    assert overview.measured(tmp_path / "nowhere") == {}
+    cells = overview.line("cosine", overview.verdicts()["cosine"], None)
+    assert cells[1:6] == ("class prototypes", "nothing", "nothing", "none", "–")
+    assert cells[6].startswith("**not measured**. ")
