@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from fscil import backbones, looking, modelfile, show, teaching
-from fscil.model import Model
+from fscil.model import AT_ONCE, Model
+from fscil.nn.folding import folded
 
 CLASSES = 10_000
 
@@ -63,17 +64,18 @@ def commands(folder: Path) -> None:
     show.say(f"teach five photos in a running process: {1000 * inside:.0f} ms")
 
 
-def rates() -> None:
+def rates(folder: Path) -> None:
     model = known(backbones.of_encoder(backbones.DEFAULT), 100)
     p = model.view.pixels
     images = torch.rand(64, 3, p, p).to(memory_format=torch.channels_last)
     pictures = list((torch.rand(64, p, p, 3) * 255).byte().numpy())
-    encoder = model.branches[0].encoder
+    encoder = folded(model.branches[0].encoder)
     with torch.no_grad():
-        alone = best(lambda: [encoder(batch) for batch in images.split(32)], 3)
+        alone = best(lambda: [encoder(batch) for batch in images.split(AT_ONCE)], 3)
     whole = best(lambda: looking.answers(model, looking.look(model, pictures).features), 3)
     show.say(f"prediction in batches: {100 * alone / whole:.0f} % of the encoder's own {64 / alone:.0f} images/s")
-    one = best(lambda: looking.answers(model, looking.look(model, pictures[:1]).features))
+    photo = photos(folder, 1, 4)
+    one = best(lambda: looking.answers(model, looking.look(model, photo).features))
     many = known(backbones.of_encoder(backbones.DEFAULT), CLASSES)
     features = many.embed(images[:1])
     many.scores(features)
@@ -104,5 +106,5 @@ def growth() -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         commands(Path(place))
-    rates()
+        rates(Path(place))
     growth()

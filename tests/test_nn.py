@@ -17,6 +17,7 @@ from fscil.nn import encoders
 from fscil.nn.branches import Branch, test_views
 from fscil.nn.compute import Meter, counting
 from fscil.nn.encoders import Encoder, WhiteningStem, build
+from fscil.nn.folding import folded
 from fscil.nn.muon import Muon, is_kernel, orthogonalise
 from fscil.nn.prototypes import Prototypes
 
@@ -124,6 +125,22 @@ def test_the_whitening_stem_sees_all_patches() -> None:
     with torch.no_grad():
         white = stem(3 * x).transpose(0, 1).flatten(1)[:12]
     torch.testing.assert_close(white @ white.T / white.shape[1], torch.eye(12), rtol=0, atol=0.01)
+
+
+def test_folded_batch_norms_compute_the_same() -> None:
+    encoder = build("efficientnet_lite0", 64)
+    rng = torch.Generator().manual_seed(0)
+    for module in encoder.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1, generator=rng)
+            module.running_var.uniform_(0.5, 2, generator=rng)
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    images = torch.randn(3, 3, 64, 64, generator=rng)
+    quick = folded(encoder)
+    with torch.no_grad():
+        torch.testing.assert_close(quick(images), encoder.eval()(images), rtol=1e-4, atol=1e-5)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in quick.modules())
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
 
 
 def test_unknown_encoders_are_refused_with_a_suggestion() -> None:

@@ -14,7 +14,11 @@ from fscil.data.views import View
 from fscil.errors import FscilError
 from fscil.journal import Journal, Kind, Known, Name, Step
 from fscil.nn.branches import Branch, embed_shared
+from fscil.nn.encoders import Encoder
+from fscil.nn.folding import folded
 from fscil.nn.readout import Readout
+
+AT_ONCE = 8  # images encoded together: the activations of more leave the processor's cache
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Model:
         for branch in self.branches:
             branch.eval().requires_grad_(False)
         self._readout = Readout(self.branches)
+        self._folded: dict[Encoder, Encoder] = {}
 
     @property
     def classes(self) -> list[Name]:
@@ -59,7 +64,12 @@ class Model:
     @torch.no_grad()
     def embed(self, images: Tensor) -> list[Tensor]:
         """Features of images (n, 3, p, p), or of features (n, d): one (n, dim) per branch."""
-        return embed_shared(self.branches, images)
+        if images.dim() == 2:
+            return embed_shared(self.branches, images)
+        if not self._folded:
+            self._folded = {encoder: folded(encoder) for encoder in {branch.encoder for branch in self.branches}}
+        parts = [embed_shared(self.branches, some, self._folded) for some in images.split(AT_ONCE)]
+        return [torch.cat(features) for features in zip(*parts, strict=True)]
 
     @torch.no_grad()
     def scores(self, features: Sequence[Tensor]) -> Tensor:

@@ -32,9 +32,11 @@ class SameConvolution(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         (kernel, _), (stride, _) = self.kernel_size, self.stride
         missing = [max((math.ceil(size / stride) - 1) * stride + kernel - size, 0) for size in x.shape[:1:-1]]
-        if any(missing):
+        if any(total % 2 for total in missing):
             x = F.pad(x, [side for total in missing for side in (total // 2, total - total // 2)])
-        return super().forward(x)
+            return super().forward(x)
+        width, height = (total // 2 for total in missing)  # the same on both sides: no copy of the image is needed
+        return F.conv2d(x, self.weight, self.bias, self.stride, (height, width), self.dilation, self.groups)
 
 
 class Block(nn.Module):
@@ -43,8 +45,8 @@ class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, expansion: int, kernel: int, stride: int):
         super().__init__()
         wide = inputs * expansion
-        expand = [*_convolution(inputs, wide, 1), nn.ReLU6()] if expansion > 1 else []
-        each = [*_convolution(wide, wide, kernel, stride, groups=wide), nn.ReLU6()]
+        expand = [*_convolution(inputs, wide, 1), nn.ReLU6(inplace=True)] if expansion > 1 else []
+        each = [*_convolution(wide, wide, kernel, stride, groups=wide), nn.ReLU6(inplace=True)]
         self.body = nn.Sequential(*expand, *each, *_convolution(wide, outputs, 1))
         self.shortcut = inputs == outputs and stride == 1
 
@@ -55,7 +57,7 @@ class Block(nn.Module):
 def stages(number: int) -> nn.Sequential:
     """The untrained stages of EfficientNet-Lite `number`: images -> feature maps of 1280 channels."""
     width, depth = MULTIPLIERS[number]
-    made = [nn.Sequential(*_convolution(3, 32, 3, 2), nn.ReLU6())]
+    made = [nn.Sequential(*_convolution(3, 32, 3, 2), nn.ReLU6(inplace=True))]
     inputs = 32
     for position, (expansion, channels, blocks, kernel, stride) in enumerate(STAGES):
         outputs = _by_eight(channels * width)
@@ -64,7 +66,7 @@ def stages(number: int) -> nn.Sequential:
         first, *later = [(inputs, stride)] + [(outputs, 1)] * (blocks - 1)
         made.append(nn.Sequential(*(Block(i, outputs, expansion, kernel, s) for i, s in (first, *later))))
         inputs = outputs
-    made.append(nn.Sequential(*_convolution(inputs, DIM, 1), nn.ReLU6()))
+    made.append(nn.Sequential(*_convolution(inputs, DIM, 1), nn.ReLU6(inplace=True)))
     return nn.Sequential(*made)
 
 
