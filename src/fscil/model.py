@@ -68,7 +68,7 @@ class Model:
             return embed_shared(self.branches, images)
         if not self._folded:
             self._folded = {encoder: folded(encoder) for encoder in {branch.encoder for branch in self.branches}}
-        parts = [embed_shared(self.branches, some, self._folded) for some in images.split(AT_ONCE)]
+        parts = [embed_shared(self.branches, some, self._folded) for some in torch.split(images, AT_ONCE)]
         return [torch.cat(features) for features in zip(*parts, strict=True)]
 
     @torch.no_grad()
