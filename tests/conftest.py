@@ -15,6 +15,7 @@ from albums import album, birds, birds_file, hoopoes, learned_file  # noqa: F401
 from fscil.data import Protocol
 from fscil.data.images import Ingredients, TensorImages
 from fscil.data.sessions import Benchmark
+from fscil.methods._method import Method
 from fscil.nn.encoders import Encoder
 from fscil.runfolder import RunFolder
 from fscil.training import Run
@@ -47,6 +48,17 @@ def tiny_encoder() -> Encoder:
         first, second = nn.Conv2d(3, 8, 4, 4, bias=False), nn.Conv2d(8, 16, 3, 1, 1, bias=False)
         stages = [nn.Sequential(conv, nn.BatchNorm2d(conv.out_channels), nn.GELU()) for conv in (first, second)]
     return Encoder(nn.Sequential(*stages), 16, 16)
+
+
+def learn_two(method: Method, tiny: Benchmark, run: Run) -> dict[str, torch.Tensor]:
+    """Learns the base session and the next one; gives the state between the two."""
+    base, new, *_ = tiny.sessions()
+    with run.learning(0):
+        method.learn_base(base, run)
+    before = {key: value.clone() for key, value in method.state_dict().items()}
+    with run.learning(1):
+        method.learn_new(new, run)
+    return before
 
 
 @pytest.fixture(scope="session")

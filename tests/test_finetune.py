@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import TINY, tiny_encoder
+from conftest import TINY, learn_two, tiny_encoder
 from fscil.data.sessions import Benchmark
 from fscil.errors import FscilError
 from fscil.methods import finetune
@@ -19,17 +19,6 @@ def untrained(encoder: Encoder | None = None, **changes: object) -> finetune.Met
     return finetune.Method(resolve(finetune.Config, "finetune", "tiny", "paper", small), encoder or tiny_encoder())
 
 
-def learn_two(method: finetune.Method, tiny: Benchmark, run: Run) -> tuple[dict, dict]:
-    """The states before and after the first new session."""
-    base, new, *_ = tiny.sessions()
-    with run.learning(0):
-        method.learn_base(base, run)
-    before = {key: value.clone() for key, value in method.state_dict().items()}
-    with run.learning(1):
-        method.learn_new(new, run)
-    return before, method.state_dict()
-
-
 def changed(before: dict, after: dict) -> set[str]:
     return {key for key in before if not torch.equal(before[key], after[key])} - {"net.head.labels"}
 
@@ -38,7 +27,7 @@ def changed(before: dict, after: dict) -> set[str]:
 @pytest.mark.parametrize("old_rows", ["trained", "frozen", "detached"])
 def test_only_the_last_block_and_the_rows_asked_for_change(tiny, run, batch_norm: str, old_rows: str) -> None:
     method = untrained(**{"new.batch_norm": batch_norm, "new.old_rows": old_rows})
-    found = changed(*learn_two(method, tiny, run))
+    found = changed(learn_two(method, tiny, run), method.state_dict())
     statistics = {f"net.encoder.stages.1.1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
     weights = {f"net.encoder.stages.1.{name}" for name in ("0.weight", "1.weight", "1.bias")}
     rows = {"net.head.blocks.0"} if old_rows == "trained" else set()
@@ -47,7 +36,7 @@ def test_only_the_last_block_and_the_rows_asked_for_change(tiny, run, batch_norm
 
 def test_the_whole_encoder_where_asked_for(tiny: Benchmark, run: Run) -> None:
     method = untrained(**{"new.part": "all"})
-    found = changed(*learn_two(method, tiny, run))
+    found = changed(learn_two(method, tiny, run), method.state_dict())
     assert {name for name in method.state_dict() if name.startswith("net.encoder")} == found - {"net.head.blocks.0"}
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from conftest import TINY, tiny_encoder
+from conftest import TINY, learn_two, tiny_encoder
 from fscil.data.sessions import Benchmark
 from fscil.errors import FscilError
 from fscil.methods import ncm
@@ -21,17 +21,6 @@ from fscil.training import Run
 def untrained(**changes: object) -> ncm.Method:
     small = {**TINY, "base.epochs": 1, "new.epochs": 2, "new.lr": 0.01, "exemplars": 3, **changes}
     return ncm.Method(resolve(ncm.Config, "ncm", "tiny", "paper", small), tiny_encoder())
-
-
-def learn_two(method: ncm.Method, tiny: Benchmark, run: Run) -> dict[str, torch.Tensor]:
-    """Learns two sessions and gives the state after the first."""
-    base, new, *_ = tiny.sessions()
-    with run.learning(0):
-        method.learn_base(base, run)
-    before = {key: value.clone() for key, value in method.state_dict().items()}
-    with run.learning(1):
-        method.learn_new(new, run)
-    return before
 
 
 @pytest.mark.parametrize("base_session", ["lucir", "shared"])

@@ -16,10 +16,11 @@ from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.branches import Branch, test_views
 from fscil.nn.compute import Meter, counting
-from fscil.nn.encoders import Encoder, WhiteningStem, build
+from fscil.nn.encoders import Encoder, build
 from fscil.nn.folding import folded
 from fscil.nn.muon import Muon, is_kernel, orthogonalise
 from fscil.nn.prototypes import Prototypes
+from fscil.nn.scratch import WhiteningStem
 
 test_views.__test__ = False  # a function of the package, not a test
 

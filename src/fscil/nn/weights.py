@@ -1,0 +1,33 @@
+"""Weights from a local file into a network."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fscil.errors import FscilError
+
+
+def load_weights(net: nn.Module, path: Path) -> None:
+    """Loads a .safetensors (or weights-only .pt/.pth) file into a network; a classifier in the file is left out."""
+    if not path.is_file():
+        raise FscilError(f"there is no weights file {path}; give a .safetensors or .pth file with --weights")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as problem:
+        reason = f"{type(problem).__name__}: {str(problem).partition(chr(10))[0]}"
+        raise FscilError(f"{path} is not a readable weights file ({reason}); give another with --weights") from problem
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise FscilError(f"{path} holds no table of weights by name; give the state_dict of {type(net).__name__}")
+    wanted = net.state_dict()
+    state = {key: value for key, value in state.items() if key in wanted}
+    wrong = [key for key in wanted if key not in state or state[key].shape != wanted[key].shape]
+    wrong = [key for key in wrong if not key.endswith("num_batches_tracked")]
+    if wrong:
+        raise FscilError(f"{path} does not fit {type(net).__name__}: {wrong[0]!r} is missing or has another shape")
+    net.load_state_dict({**wanted, **state})
