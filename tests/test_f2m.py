@@ -12,7 +12,7 @@ from fscil import settings as recipes
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import f2m
-from fscil.methods._method import Net
+from fscil.methods._base import Net
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import LinearHead

@@ -13,8 +13,8 @@ from fscil import settings as recipes
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import fact
+from fscil.methods._base import Net, train_classifier
 from fscil.methods._fact import Reserved, random_ties
-from fscil.methods._method import Net, train_classifier
 from fscil.nn import encoders
 from fscil.nn.compute import Meter, counting
 from fscil.nn.heads import CosineHead

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from conftest import TINY, tiny_encoder
 from fscil.data.sessions import Benchmark
 from fscil.methods import joint
-from fscil.methods._method import Net, train_classifier
+from fscil.methods._base import Net, train_classifier
 from fscil.methods.joint import balanced_softmax
 from fscil.settings import resolve
 from fscil.training import Run

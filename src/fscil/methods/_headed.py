@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from fscil.data.images import Images, TensorImages
 from fscil.descent import Training
 from fscil.errors import FscilError
-from fscil.methods._method import Loss, Method, Net, Plan, base_plan, embed_all, fit_base, freeze, training_pixels
+from fscil.methods._base import Loss, Net, base_plan, fit_base, freeze, training_pixels
+from fscil.methods._method import Method, Plan, embed_all
 from fscil.nn.branches import test_views
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingHead, random_rows

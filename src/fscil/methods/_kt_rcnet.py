@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fscil.data.episodes import Sampling, class_pool
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
-from fscil.methods._method import Net, Plan, base_plan, embed_all, fit_base, label_rows
+from fscil.methods._base import Net, base_plan, fit_base, label_rows
+from fscil.methods._method import Plan, embed_all
 from fscil.nn import encoders
 from fscil.nn.heads import CosineHead, EuclidHead
 from fscil.nn.relations import euclid

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fscil.methods._base import cross_entropy
 from fscil.methods._headed import Headed, Rehearsing
-from fscil.methods._method import Needs, Plan, cross_entropy
+from fscil.methods._method import Needs, Plan
 from fscil.nn.distillation import distillation, less_forget
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear

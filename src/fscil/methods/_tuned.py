@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from fscil.data.images import Images
 from fscil.descent import Descent
-from fscil.methods._method import Taught, embed_all, freeze
+from fscil.methods._base import freeze
+from fscil.methods._method import Taught, embed_all
 from fscil.nn.branches import fused_scores
 from fscil.nn.relations import mean_of_labels
 

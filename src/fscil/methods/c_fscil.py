@@ -31,8 +31,9 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import _method
+from fscil.methods._base import Net, base_plan, fit_base, fit_cosine_classifier, freeze
 from fscil.methods._c_fscil import alignment, repulsion, sharpened, similarity
-from fscil.methods._method import Net, Plan, base_plan, fit_base, fit_cosine_classifier, freeze
+from fscil.methods._method import Plan
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear, random_rows

@@ -29,7 +29,8 @@ from fscil.data.images import Augment, View
 from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent
 from fscil.methods import _method
-from fscil.methods._method import Plan, base_plan, fit_cosine_classifier, freeze
+from fscil.methods._base import base_plan, fit_cosine_classifier, freeze
+from fscil.methods._method import Plan
 from fscil.nn.attention import SetAttention
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder

@@ -11,7 +11,8 @@ from torch import nn
 
 from fscil.data.sessions import Session
 from fscil.methods import _method
-from fscil.methods._method import Plan, base_plan, fit_cosine_classifier
+from fscil.methods._base import base_plan, fit_cosine_classifier
+from fscil.methods._method import Plan
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.training import Run

@@ -30,8 +30,9 @@ from torch import Tensor, nn
 from fscil.data.images import TensorImages
 from fscil.data.sessions import Session
 from fscil.methods import _method
+from fscil.methods._base import Net, cross_entropy
 from fscil.methods._headed import Tuning
-from fscil.methods._method import Needs, Net, cross_entropy
+from fscil.methods._method import Needs
 from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import blockwise_distillation
 from fscil.nn.encoders import Encoder

@@ -34,7 +34,8 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import _method
-from fscil.methods._method import Needs, Net, Plan, cross_entropy, freeze, label_rows, prepare, training_pixels
+from fscil.methods._base import Net, cross_entropy, freeze, label_rows, prepare, training_pixels
+from fscil.methods._method import Needs, Plan
 from fscil.methods._tuned import Gradient, Tuned
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder

@@ -35,18 +35,9 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Training
 from fscil.errors import FscilError
 from fscil.methods import _method
+from fscil.methods._base import Net, base_plan, cross_entropy, freeze, label_rows, prepare, training_pixels
 from fscil.methods._fact import Reserved
-from fscil.methods._method import (
-    Needs,
-    Net,
-    Plan,
-    base_plan,
-    cross_entropy,
-    freeze,
-    label_rows,
-    prepare,
-    training_pixels,
-)
+from fscil.methods._method import Needs, Plan
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.noise import beta

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from fscil.data.sessions import Session
 from fscil.methods import _method
+from fscil.methods._base import cross_entropy
 from fscil.methods._headed import Headed, Tuning
-from fscil.methods._method import Needs, cross_entropy
+from fscil.methods._method import Needs
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
 from fscil.training import Run

@@ -25,8 +25,9 @@ from torch import Tensor
 from fscil.data.sessions import Session
 from fscil.descent import Training
 from fscil.methods import _method
+from fscil.methods._base import Loss, fit_cosine_classifier, freeze, prepare, train_classifier
 from fscil.methods._headed import Headed
-from fscil.methods._method import Loss, Needs, fit_cosine_classifier, freeze, prepare, train_classifier
+from fscil.methods._method import Needs
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingCosine, random_rows
 from fscil.training import Run

@@ -28,8 +28,9 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent, within
 from fscil.errors import FscilError
 from fscil.methods import _method
+from fscil.methods._base import fit_cosine_classifier, freeze
 from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, local_loss, own_base, planned
-from fscil.methods._method import Plan, embed_all, fit_cosine_classifier, freeze
+from fscil.methods._method import Plan, embed_all
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.prototypes import Prototypes

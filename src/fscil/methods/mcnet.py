@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from fscil.data.sessions import Session
 from fscil.descent import Descent, Training
 from fscil.methods import _method
-from fscil.methods._method import Net, Plan, base_plan, fit_base, fit_cosine_classifier
+from fscil.methods._base import Net, base_plan, fit_base, fit_cosine_classifier
+from fscil.methods._method import Plan
 from fscil.methods._tuned import Tuned
 from fscil.nn import encoders
 from fscil.nn.branches import Branch

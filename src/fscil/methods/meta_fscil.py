@@ -31,9 +31,10 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import _method
+from fscil.methods._base import base_plan, fit_cosine_classifier, freeze, label_rows
 from fscil.methods._headed import Headed
 from fscil.methods._meta_fscil import Drawn, Parameters, Shape, adapt, modulated, sequences, ungated, with_gradient
-from fscil.methods._method import Needs, Plan, base_plan, embed_all, fit_cosine_classifier, freeze, label_rows
+from fscil.methods._method import Needs, Plan, embed_all
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingCosine
 from fscil.nn.relations import cosine, mean_of_labels

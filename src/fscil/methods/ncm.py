@@ -29,8 +29,9 @@ from torch import nn
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import _method
+from fscil.methods._base import cross_entropy, fit_base, fit_cosine_classifier
 from fscil.methods._headed import Tuning
-from fscil.methods._method import Needs, cross_entropy, fit_base, fit_cosine_classifier
+from fscil.methods._method import Needs
 from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import less_forget, margin_ranking
 from fscil.nn.encoders import Encoder

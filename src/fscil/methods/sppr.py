@@ -29,7 +29,16 @@ from fscil.data.episodes import Sampling, Task, class_pool, episodes
 from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Training
 from fscil.methods import _method
-from fscil.methods._method import Plan, base_plan, cross_entropy, fit_cosine_classifier, freeze, label_rows, prepare
+from fscil.methods._base import (
+    base_plan,
+    cross_entropy,
+    fit_cosine_classifier,
+    freeze,
+    label_rows,
+    prepare,
+    training_pixels,
+)
+from fscil.methods._method import Plan
 from fscil.methods._sppr import RelationNetwork, Support, replaced, subsets
 from fscil.nn.attention import SetAttention
 from fscil.nn.branches import Branch
@@ -112,7 +121,7 @@ class Method(_method.Prototypical):
     def batches(self, base: Session, epoch: Epoch, steps: int) -> Iterator[tuple[Tensor, Tensor, Task]]:
         """Images of all base classes with their labels, and the support of the pseudo-new ones."""
         c = self.config
-        view = self.train_view(base, _method.training_pixels(c.transfer, c.pixels, epoch.progress))
+        view = self.train_view(base, training_pixels(c.transfer, c.pixels, epoch.progress))
         support = episodes(base.train, view, self.sampling, steps, Support(epoch))
         for (x, y), task in zip(epoch.batches(base.train, view, c.transfer.batch), support, strict=True):
             yield x, y, task

@@ -28,8 +28,9 @@ from torch import Tensor, nn
 
 from fscil.data.sessions import Session
 from fscil.methods import _method
+from fscil.methods._base import cross_entropy
 from fscil.methods._headed import Rehearsing, Tuning
-from fscil.methods._method import Needs, cross_entropy
+from fscil.methods._method import Needs
 from fscil.nn.distillation import anchoring
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
