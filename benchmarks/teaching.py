@@ -72,10 +72,10 @@ def rates(folder: Path) -> None:
     encoder = folded(model.branches[0].encoder)
     with torch.no_grad():
         alone = best(lambda: [encoder(batch) for batch in images.split(AT_ONCE)], 3)
-    whole = best(lambda: looking.answers(model, looking.look(model, pictures).features), 3)
+    whole = best(lambda: looking.answers(model, looking.glance(model, pictures).features), 3)
     show.say(f"prediction in batches: {100 * alone / whole:.0f} % of the encoder's own {64 / alone:.0f} images/s")
     photo = photos(folder, 1, 4)
-    one = best(lambda: looking.answers(model, looking.look(model, photo).features))
+    one = best(lambda: looking.answers(model, looking.glance(model, photo).features))
     many = known(backbones.of_encoder(backbones.DEFAULT), CLASSES)
     features = many.embed(images[:1])
     many.scores(features)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fscil import backbones, learning, modelfile, photos, teaching
 from fscil.errors import FscilError
-from fscil.looking import look
+from fscil.looking import glance
 from fscil.nn.branches import Views
 
 
@@ -192,7 +192,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             X = validate_data(self, X, reset=False, dtype=np.float64)
             return self.model_.scores(self.model_.embed(_tensor(X)))
         X = _sources(X)
-        seen = look(self.model_, X)
+        seen = glance(self.model_, X)
         if seen.unreadable:
             raise FscilError(f"nothing was predicted: {photos.summary(seen.unreadable, len(X))}")
         return self.model_.scores(seen.features)

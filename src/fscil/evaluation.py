@@ -12,7 +12,7 @@ import torch
 from fscil.calibration import auroc
 from fscil.errors import FscilError
 from fscil.journal import Name, count, few
-from fscil.looking import look
+from fscil.looking import glance
 from fscil.metrics import SessionMetrics, session_metrics
 from fscil.model import Model
 from fscil.photos import Unreadable
@@ -53,7 +53,7 @@ def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
     labels = {str(name): label for label, name in model.names.items()}
     sources = [photo for found in folders.values() for photo in found]
     names = [name for name, found in folders.items() for _ in found]
-    seen = look(model, sources, "looking at test photos")
+    seen = glance(model, sources, "looking at test photos")
     truth = np.array([labels.get(names[p], -1) for p in seen.positions], dtype=np.int64)
     if not (truth >= 0).any():
         some = few([str(name) for name in model.classes])

@@ -13,7 +13,7 @@ from torch import Tensor
 from fscil import calibration, transfer
 from fscil.errors import FscilError
 from fscil.journal import Name, count
-from fscil.looking import TURNS, Seen, look
+from fscil.looking import TURNS, Seen, glance, look
 from fscil.model import Model
 from fscil.nn.relations import mean_of_labels
 from fscil.photos import Source, Unreadable, name_of
@@ -145,7 +145,7 @@ def seconds(model: Model, sources: Sequence[Source], plan: Plan, settings: trans
     """About how long learning takes on this machine, from a few photos and two tasks."""
     tried = sources[:TRIED]
     began = time.perf_counter()
-    look(model, tried)
+    glance(model, tried)
     passes = len(sources) + len(TURNS) * len(plan.turned)
     encoding = (time.perf_counter() - began) / max(1, len(tried)) * passes
     if plan.strength != "transfer":

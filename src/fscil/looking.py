@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,7 @@ from fscil.data.views import finish
 from fscil.errors import FscilError
 from fscil.journal import Name
 from fscil.model import Model
-from fscil.photos import Source, Unreadable, batches, digests
+from fscil.photos import Batch, Source, Unreadable, batches, digests
 from fscil.progress import Bar
 
 PLAIN = 4.0  # standard deviation of the pixel values below which a photo shows next to nothing
@@ -20,45 +20,65 @@ TURNS = (1, 2, 3)  # quarter turns of the rotated twins
 
 
 @dataclass
-class Seen:
-    """What was seen of the readable photos among some sources."""
+class Glance:
+    """What an answer needs of the readable photos among some sources."""
 
     positions: list[int] = field(default_factory=list)  # among the sources
     features: list[Tensor] = field(default_factory=list)  # of each branch (n, dim)
+    unreadable: list[Unreadable] = field(default_factory=list)
+
+
+@dataclass
+class Seen(Glance):
+    """What learning needs of them besides."""
+
     digests: list[bytes] = field(default_factory=list)
     plain: list[int] = field(default_factory=list)  # positions of photos of almost one colour
     turned: dict[int, Tensor] = field(default_factory=dict)  # position -> features (3, dim) of the photo turned around
-    unreadable: list[Unreadable] = field(default_factory=list)
+
+
+def glance(model: Model, sources: Sequence[Source], title: str = "") -> Glance:
+    """Reads and encodes photos."""
+    seen = Glance()
+    for _ in _encoded(model, sources, title, seen):
+        pass
+    return seen
 
 
 def look(model: Model, sources: Sequence[Source], title: str = "", turn: Collection[int] = ()) -> Seen:
     """Reads and encodes photos; those at the positions `turn` also turned by 90, 180 and 270 degrees (first branch)."""
-    if model.view is None:
-        raise FscilError("this model was made from ready features; it cannot look at photos")
-    seen, parts = Seen(), []
-    with Bar(title, len(sources), bool(title)) as bar:
-        for batch in batches(sources, model.view):
-            seen.unreadable += batch.unreadable
-            if batch.positions:
-                images = finish(batch.crops, model.view, None)
-                parts.append(model.embed(images))
-                seen.positions += batch.positions
-                seen.digests += digests(batch.crops)
-                flat = batch.crops.float().flatten(1, 2).std(1).amax(1) < PLAIN
-                seen.plain += [p for p, dull in zip(batch.positions, flat.tolist(), strict=True) if dull]
-                seen.turned |= _turned(model, images, batch.positions, turn)
-            bar.advance(len(seen.positions) + len(seen.unreadable))
-    empty = [[torch.empty(0, branch.encoder.dim) for branch in model.branches]]
-    seen.features = [torch.cat(of_branch) for of_branch in zip(*(parts or empty), strict=True)]
+    seen = Seen()
+    for batch, images in _encoded(model, sources, title, seen):
+        seen.digests += digests(batch.crops)
+        flat = batch.crops.float().flatten(1, 2).std(1).amax(1) < PLAIN
+        seen.plain += [p for p, dull in zip(batch.positions, flat.tolist(), strict=True) if dull]
+        seen.turned |= _turned(model, images, batch.positions, turn)
     return seen
 
 
-@torch.no_grad()
+def _encoded(model: Model, sources: Sequence[Source], title: str, into: Glance) -> Iterator[tuple[Batch, Tensor]]:
+    """Fills a glance batch by batch; gives each batch that holds photos, and its images (n, 3, p, p)."""
+    if model.view is None:
+        raise FscilError("this model was made from ready features; it cannot look at photos")
+    parts = [[torch.empty(0, branch.encoder.dim)] for branch in model.branches]
+    with Bar(title, len(sources), bool(title)) as bar:
+        for batch in batches(sources, model.view):
+            into.unreadable += batch.unreadable
+            if batch.positions:
+                images = finish(batch.crops, model.view, None)
+                into.positions += batch.positions
+                for part, features in zip(parts, model.embed(images), strict=True):
+                    part.append(features)
+                yield batch, images
+            bar.advance(len(into.positions) + len(into.unreadable))
+    into.features = [torch.cat(part) for part in parts]
+
+
 def _turned(model: Model, images: Tensor, positions: list[int], turn: Collection[int]) -> dict[int, Tensor]:
     rows = [row for row, position in enumerate(positions) if position in turn]
     if not rows:
         return {}
-    around = torch.stack([model.branches[0].pooled(torch.rot90(images[rows], k, (-2, -1))) for k in TURNS], 1)
+    around = torch.stack([model.embed(torch.rot90(images[rows], k, (-2, -1)))[0] for k in TURNS], 1)
     return {positions[row]: features for row, features in zip(rows, around, strict=True)}
 
 

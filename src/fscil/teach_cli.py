@@ -95,10 +95,10 @@ def predict(
 ) -> None:
     """Say what photos show, or that the model is not sure."""
     from fscil import modelfile
-    from fscil.looking import answers, look
+    from fscil.looking import answers, glance
 
     known, found = modelfile.load(model), _found(photos)
-    seen = look(known, found, "looking at photos" if len(found) > 100 else "")
+    seen = glance(known, found, "looking at photos" if len(found) > 100 else "")
     said = dict(zip(seen.positions, answers(known, seen.features), strict=True)) if seen.positions else {}
     problems = {problem.name: problem.reason for problem in seen.unreadable}
     for position, photo in enumerate(found):
