@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fscil.backbones import Features, pair
 from fscil.nn.branches import Branch, embed_shared, fused_scores
-from fscil.nn.readout import Readout
+from fscil.nn.readout import MANY, Readout
 
 DIM = 5
 changes = st.lists(st.tuples(st.sampled_from(["add", "remove", "put", "ask"]), st.integers(0, 6)), max_size=14)
@@ -60,3 +60,19 @@ def test_one_unit_feature_needs_one_product_of_its_length() -> None:
         for branch, f in zip(made, embed_shared(made, torch.ones(2, DIM)), strict=True):
             branch.prototypes.add(torch.tensor([0, 1]), f)
         assert Readout(made)._form_of(torch.tensor([0, 1])).keys.shape == (2, length)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_one_question_to_many_classes_is_shared_out_among_threads(threads: int) -> None:
+    made, rng, before = branches(True, True), torch.Generator().manual_seed(1), torch.get_num_threads()
+    labels = torch.arange(MANY * 3 + 7)
+    for branch, f in zip(made, embed_shared(made, torch.randn(len(labels), DIM, generator=rng)), strict=True):
+        branch.prototypes.add(labels, f)
+    readout, features = Readout(made), embed_shared(made, torch.randn(2, DIM, generator=rng))
+    together = readout.scores(features)
+    torch.set_num_threads(threads)
+    try:
+        alone = torch.cat([readout.scores([f[i : i + 1] for f in features]) for i in range(2)])
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(alone, together, rtol=1e-5, atol=1e-5)

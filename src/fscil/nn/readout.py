@@ -8,6 +8,8 @@ from torch import Tensor
 from fscil.nn.branches import Branch, fused_form, fused_query
 from fscil.nn.relations import LinearForm
 
+MANY = 1000  # classes per thread from which it pays to share them out
+
 
 class Readout:
     """Keys and biases of all classes of some branches with equal classes."""
@@ -26,7 +28,7 @@ class Readout:
         """As `fused_scores`: features of each branch (n, d_b) -> (n, classes)."""
         form = self._current()
         query, offset = fused_query(self.branches, features)
-        return query[:, : form.keys.shape[1]] @ form.keys.T + form.bias + offset.unsqueeze(1)
+        return _product(query[:, : form.keys.shape[1]], form.keys) + form.bias + offset.unsqueeze(1)
 
     def _current(self) -> LinearForm:
         if self._form is not None and not self._changed:
@@ -60,3 +62,18 @@ class Readout:
         same = all(b.encoder is first.encoder and b.unit and b.views == "one" for b in self.branches)
         plain = float(first.feature_scale) == 1 and torch.equal(first.whitening, torch.eye(first.encoder.dim))
         return same and plain and first.relation == "cosine" and all(b.relation == "euclid" for b in others)
+
+
+def _product(query: Tensor, keys: Tensor) -> Tensor:
+    """query (n, d) @ keys.T (d, classes).
+
+    One question to many classes takes as long as memory takes to give the keys, and some libraries read them with one
+    thread alone; a part of the keys for each thread makes all of them read.
+    """
+    parts = torch.get_num_threads()
+    share = len(keys) // parts
+    if len(query) != 1 or share < MANY:
+        return query @ keys.T
+    shared = keys[: parts * share].view(parts, share, -1)
+    products = torch.bmm(shared, query.T.expand(parts, -1, 1)).view(1, -1)
+    return torch.cat([products, query @ keys[parts * share :].T], 1)
