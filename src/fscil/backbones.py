@@ -38,6 +38,8 @@ def of_features(dim: int) -> Model:
 def of_encoder(name: str, weights: str | None = None, pixels: int | None = None, views: Views = "one") -> Model:
     """A model without classes on a frozen encoder; weights: a local file or, by default, the pretrained ones."""
     if (Path(name) / "run.json").is_file():
+        if weights or pixels or views != "one":
+            raise FscilError(f"{name} is a run folder, which has its own weights, pixels and views: leave these away")
         return of_run(Path(name))
     given = weights or "pretrained"
     view, licence = _shown(name, pixels)

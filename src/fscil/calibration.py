@@ -42,7 +42,8 @@ class Calibration:
         if scores.shape[1] < 2:
             return scores.amax(1)
         best, second = scores.topk(2, 1).values.unbind(1)
-        return best + self.margin * (best - second)
+        lead = torch.where(second.isneginf(), 0.0, best - second)  # a hidden class leads over nothing
+        return best + self.margin * lead
 
     def known(self, scores: Tensor) -> Tensor:
         """Whether photos with these scores (n, classes) belong to a class of the model (n,)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     encoder : name ("efficientnet_lite0", "timm:NAME", ...), run folder of a frozen method, or None: X holds features.
-    strength : "prototypes" (class means, seconds), "transfer" (also trains a small map, under a minute), or "auto".
+    strength : "prototypes" (class means, seconds), "transfer" (also trains a small map, about a minute), or "auto".
     weights : None (pretrained), or a local file with the weights of the encoder.
     pixels : size of the images the encoder sees; None: its own.
     views : "one", or "flip" to average the features of a photo and its mirror image.
@@ -72,6 +72,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: ArrayLike | None = None) -> Classifier:
         """Learns from photos X of classes y, or from a folder X with one sub-folder per class; forgets all it knew."""
+        self._check_settings()
         if y is None:
             X, y = self._folder(X)
         if self.encoder is None:
@@ -145,14 +146,18 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes one file without pickle; it replaces an existing file only if that is this model, or if told so."""
         check_is_fitted(self)
-        (modelfile.save if overwrite else modelfile.save_over)(self.model_, path)
+        (modelfile.replace if overwrite else modelfile.save_over)(self.model_, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Classifier:
         """The classifier in a file made by `save` or by `fscil learn`."""
         model = modelfile.load(path)
-        name = None if model.view is None else model.origin.encoder
-        loaded = cls(name, false_acceptance=model.calibration.false_acceptance)
+        rate = model.calibration.false_acceptance
+        if model.view is None:
+            loaded = cls(None, false_acceptance=rate)
+        else:
+            views = model.branches[0].views
+            loaded = cls(model.origin.encoder, pixels=model.view.pixels, views=views, false_acceptance=rate)
         loaded.model_ = model
         if model.view is None:
             loaded.n_features_in_ = model.branches[0].encoder.dim
@@ -186,8 +191,17 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.model_ = model
         return self
 
+    def _check_settings(self) -> None:
+        for name, allowed in (("strength", ("auto", "prototypes", "transfer")), ("views", get_args(Views))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(allowed)}")
+        if not 0 < self.false_acceptance < 1:
+            raise ValueError(f"false_acceptance is {self.false_acceptance}, but must lie between 0 and 1")
+
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self)
+        if not self.model_.names:
+            raise FscilError("every class was forgotten; teach one with partial_fit before asking")
         if self.model_.view is None:
             X = validate_data(self, X, reset=False, dtype=np.float64)
             return self.model_.scores(self.model_.embed(_tensor(X)))
@@ -226,7 +240,9 @@ def _sources(X: Any) -> list[photos.Source]:
     """The photos in X: one path or picture, the photos of a folder, or any sequence of photos."""
     if isinstance(X, str | Path):
         return list(photos.expanded([Path(X)]))
-    return [X] if isinstance(X, Image.Image) else list(X)
+    colour = {np.ndarray: -1, Tensor: 0}.get(type(X))
+    one = colour is not None and X.ndim == 3 and X.shape[colour] in (1, 3, 4)  # (h, w, 3), or as a tensor (3, h, w)
+    return [X] if one or isinstance(X, Image.Image) else list(X)
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """The command `fscil`: one function per verb. Nothing here imports torch before a verb needs it."""
 
+import io
+import os
 import shlex
 import sys
 import warnings
@@ -201,6 +203,8 @@ def application(tokens: Sequence[str]) -> App:
 def main() -> None:
     """The console script: 0 after success, 2 after an error that the user can solve, 130 after Ctrl-C."""
     tokens = sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be valid text
+        sys.stdout.reconfigure(errors="backslashreplace")
     warnings.formatwarning = lambda message, *_: f"fscil: warning: {message}\n"
     try:
         command, bound, _ = application(tokens).parse_args(tokens, exit_on_error=False, print_error=False)
@@ -209,6 +213,8 @@ def main() -> None:
         _stop(f"{' '.join(error.unused_tokens or [])!r} is not understood here: see fscil {tokens[0]} --help", 2)
     except (CycloptsError, FscilError) as error:
         _stop(str(error), 2)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python complains when it closes its output
     except OSError as error:
         if error.filename is None:
             raise

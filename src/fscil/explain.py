@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from fscil.data.images import cut_picture
@@ -37,13 +39,16 @@ def explain(model: Model, photo: Source, output: Path) -> str:
     """Draws the photo and the three maps for the most probable class; says what the picture shows."""
     if model.view is None:
         raise FscilError("a model of ready features has no picture to explain")
+    kind = output.suffix.removeprefix(".") or "png"
+    if kind.lower() not in FigureCanvasBase.get_supported_filetypes():
+        raise FscilError(f"{output}: pictures cannot be written as {kind!r}; take .png, .jpg, .webp, .svg or .pdf")
     crop = torch.from_numpy(cut_picture(read(photo, model.view.pixels), model.view, None).copy())
     image = finish(crop[None], model.view, None)
     answer = answers(model, model.embed(image))[0]
     column = model.classes.index(answer.best[0][0])
     parts = [(TITLES.get(branch.name, branch.name), [branch]) for branch in model.branches]
     maps = [(title, heat(branches, image, column)) for title, branches in [*parts, ("their sum", list(model.branches))]]
-    _draw(crop.numpy() / 255, answer.text(), maps, output)
+    _draw(crop.numpy() / 255, answer.text(), maps, output, kind)
     return f"{output}: where the relations to {answer.best[0][0]!r} look in the photo ({answer.text()})"
 
 
@@ -64,8 +69,7 @@ def heat(branches: Sequence[Branch], image: Tensor, column: int) -> np.ndarray:
     return drawn
 
 
-def _draw(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]], output: Path) -> None:
-    from matplotlib.figure import Figure
+def _draw(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]], output: Path, kind: str) -> None:
 
     figure = Figure(figsize=(3 * (len(maps) + 1), 3.4), layout="constrained")
     first, *others = figure.subplots(1, len(maps) + 1)
@@ -78,5 +82,5 @@ def _draw(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]
     for axes in (first, *others):
         axes.axis("off")
     content = io.BytesIO()
-    figure.savefig(content, format=output.suffix.removeprefix(".") or "png")
+    figure.savefig(content, format=kind)
     write_bytes(output, content.getvalue())

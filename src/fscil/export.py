@@ -6,6 +6,7 @@ class was taught, only `model.onnx` and `classes.json` are written anew, without
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from copy import deepcopy
@@ -61,8 +62,9 @@ def to_onnx(model: Model, folder: Path) -> str:
     graph = _with_classifier(onnx, folder, frozen, scores)
     fresh = graph is None
     if graph is None:
-        graph = _traced(onnx, scores, model.view.pixels, frozen)
-        _write_weights(onnx, graph, folder)
+        graph = _traced(scores, model.view.pixels)
+        weights = _write_weights(onnx, graph, folder)
+        onnx.helper.set_model_props(graph, {"fscil": frozen, "weights": weights})
     write_bytes(folder / GRAPH, graph.SerializeToString())
     write_json(folder / CLASSES, _told(model))
     files = f"{GRAPH}, {WEIGHTS} and {CLASSES}" if fresh else f"{GRAPH} and {CLASSES} ({WEIGHTS} stays as it was)"
@@ -81,7 +83,7 @@ def frozen_part(model: Model) -> str:
     return digest(kept) + json.dumps([settings, model.view and [model.view.pixels, model.view.mean, model.view.std]])
 
 
-def _traced(onnx: Any, scores: Scores, pixels: int, frozen: str) -> Any:
+def _traced(scores: Scores, pixels: int) -> Any:
     """The graph of an image as large as the encoder wants it, in batches of any size."""
     example, batch = torch.rand(2, 3, pixels, pixels), torch.export.Dim("photos")
     program = torch.onnx.export(
@@ -96,12 +98,11 @@ def _traced(onnx: Any, scores: Scores, pixels: int, frozen: str) -> Any:
     graph = program.model_proto
     for node in graph.graph.node:
         del node.metadata_props[:]  # stack traces with the paths of this machine
-    onnx.helper.set_model_props(graph, {"fscil": frozen})
     return graph
 
 
-def _write_weights(onnx: Any, graph: Any, folder: Path) -> None:
-    """Moves the weights of the encoder out of the graph into their own file."""
+def _write_weights(onnx: Any, graph: Any, folder: Path) -> str:
+    """Moves the weights of the encoder out of the graph into their own file; gives its digest."""
     folder.mkdir(parents=True, exist_ok=True)
     for tensor in graph.graph.initializer:
         if tensor.name not in CLASSIFIER and len(tensor.raw_data) >= INLINE:
@@ -109,16 +110,19 @@ def _write_weights(onnx: Any, graph: Any, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as beside:
         onnx.save_model(graph, Path(beside) / GRAPH)  # writes the weights, too
         graph.CopyFrom(onnx.load(Path(beside) / GRAPH, load_external_data=False))
-        write_bytes(folder / WEIGHTS, (Path(beside) / WEIGHTS).read_bytes())
+        content = (Path(beside) / WEIGHTS).read_bytes()
+    write_bytes(folder / WEIGHTS, content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def _with_classifier(onnx: Any, folder: Path, frozen: str, scores: Scores) -> Any:
     """The graph that is already there with the new classifier part; None where it is of another encoder, or broken."""
     try:
         graph = onnx.load(folder / GRAPH, load_external_data=False)
-    except Exception:  # whatever is wrong with it, it is going to be replaced
+        weights = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    except Exception:  # whatever is wrong with them, they are going to be replaced
         return None
-    if {"fscil": frozen} != {prop.key: prop.value for prop in graph.metadata_props} or not (folder / WEIGHTS).is_file():
+    if {"fscil": frozen, "weights": weights} != {prop.key: prop.value for prop in graph.metadata_props}:
         return None
     for tensor in graph.graph.initializer:
         if tensor.name in CLASSIFIER:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fscil import backbones, methods, settings
 from fscil.data import Protocol
 from fscil.data.folder import SUFFIXES
 from fscil.data.views import View
 from fscil.errors import FscilError
-from fscil.experiment import Experiment, execute
-from fscil.learning import split
+from fscil.experiment import Experiment, execute, plan
+from fscil.learning import Tell, split
 from fscil.model import Model
 from fscil.photos import batches
 from fscil.pretrained import IMAGENET
@@ -28,10 +31,11 @@ def trained(
     recipe: str | None,
     seed: int,
     changes: Mapping[str, object],
+    tell: Tell = lambda text: None,
 ) -> Model:
     """The frozen branches of a training on these photos, without classes; its run folder lies beside the model file.
 
-    The photos that `learning` keeps for calibration are kept from this training too.
+    The photos that `learning` keeps for calibration are kept from this training too. `tell` hears how long it takes.
     """
     sources = [photo for found in folders.values() for photo in found]
     held = split([name for name, found in folders.items() for _ in found], seed).held
@@ -45,9 +49,26 @@ def trained(
     write_json(place / "split.json", named)
     chosen = recipe or settings.default_recipe(METHOD, DATASET)
     config = settings.resolve(methods.load(METHOD).Config, METHOD, DATASET, chosen, changes)
-    classes = len({sources[p].parent.name for p in usable})
-    protocol = Protocol(base_classes=classes, shots=1, split=str(place / "split.json"))
+    counts = Counter(sources[p].parent.name for p in parts["train"])
+    config = fitting(config, counts)
+    protocol = Protocol(base_classes=len(counts), shots=1, split=str(place / "split.json"))
     experiment = Experiment(
         method=METHOD, dataset=DATASET, recipe=chosen, config=config, root=root, protocol=protocol, seed=seed, out=place
     )
+    about = plan(experiment)["seconds"] / 60
+    tell(f"full: KT-RCNet is trained end to end; about {about:.0f} min, the same command continues if it is stopped")
     return backbones.of_run(execute(experiment))
+
+
+def fitting(config: Any, counts: Mapping[str, int]) -> Any:
+    """The settings with tasks and held-out photos no larger than the class with the fewest photos allows."""
+    name, fewest = min(counts.items(), key=lambda pair: pair[1])
+    if len(counts) < 2 or fewest < 3:
+        raise FscilError(
+            f"--train needs two classes or more with four photos each, and {name!r} has {fewest} to train on; "
+            "add photos, remove the class, or learn without --train"
+        )
+    held_out = min(config.held_out, max(1, fewest // 4))
+    shot = min(config.shot, (fewest - held_out) // 2)
+    query = min(config.query, fewest - held_out - shot)
+    return replace(config, way=min(config.way, len(counts)), shot=shot, query=query, held_out=held_out)

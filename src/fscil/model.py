@@ -92,6 +92,10 @@ class Model:
         hint = f"did you mean {close[0]!r}?" if close else f"it knows {len(texts)} others."
         raise FscilError(f"the model knows no class {name!r}; {hint}")
 
+    def name_of(self, text: str) -> Name:
+        """The class that a text means: one that is known, perhaps by a number, or a new one of this name."""
+        return next((name for name in self.names.values() if str(name) == text), text)
+
     def teach(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
         """Counts features (one (n, dim) per branch) into the classes `names` (n,); a new name becomes a class."""
         by_name = {name: label for label, name in self.names.items()}

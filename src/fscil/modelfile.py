@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,20 @@ def save_over(model: Model, path: str | Path) -> None:
         save(model, path)
 
 
+def replace(model: Model, path: str | Path) -> None:
+    """Saves over whatever is there, but not while another process changes it."""
+    path = Path(path)
+    with locked(path) if path.exists() else nullcontext():
+        save(model, path)
+
+
 @contextmanager
 def editing(path: str | Path) -> Iterator[Model]:
     """The model in a file, locked against other processes and saved at the end; an error leaves the file as it was."""
     path = Path(path)
     with locked(path):
+        for partial in path.parent.glob(f"{glob.escape(path.name)}.*.partial"):  # of a process that was killed
+            partial.unlink(missing_ok=True)
         model = load(path)
         yield model
         save(model, path)

@@ -29,6 +29,7 @@ from fscil.errors import FscilError
 Source: TypeAlias = str | Path | Image.Image | np.ndarray | Tensor
 
 HEIC = {".heic", ".heif", ".hif"}
+HEIC_BRANDS = {b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"}
 PHOTO_SUFFIXES = SUFFIXES | HEIC
 MOST_PIXELS = 80_000_000  # of a picture that has to be decoded completely; JPEG files are decoded at a smaller size
 BATCH = 32
@@ -115,13 +116,20 @@ def _check_file(path: Path) -> None:
 
 
 def _open(path: Path) -> Image.Image:
-    if path.suffix.lower() in HEIC:
+    if _is_heic(path):
         try:
             from pillow_heif import register_heif_opener
         except ImportError as problem:
             raise Unreadable(str(path), "is a HEIC photo: pip install 'fscil[heic]' reads them") from problem
         register_heif_opener()
     return Image.open(path)
+
+
+def _is_heic(path: Path) -> bool:
+    """By name or by content: phones and messengers also call such photos .jpg."""
+    with path.open("rb") as file:
+        start = file.read(12)
+    return path.suffix.lower() in HEIC or (start[4:8] == b"ftyp" and start[8:12] in HEIC_BRANDS)
 
 
 def batches(sources: Sequence[Source], view: View, size: int = BATCH) -> Iterator[Batch]:
@@ -168,12 +176,16 @@ def summary(unreadable: Sequence[Unreadable], total: int) -> str:
 def class_folders(root: str | Path) -> dict[str, list[Path]]:
     """The photos below each sub-folder of a folder, by the sub-folder's name; nothing is read yet."""
     root = Path(root)
+    above = _real_with_parents(root)
     try:
         folders = sorted(path for path in root.iterdir() if path.name[0] != "." and path.is_dir())
+        folders = [folder for folder in folders if os.path.realpath(folder) not in above]  # links that lead back
     except OSError as problem:
         advice = "give a folder with one sub-folder per class"
         raise FscilError(f"{root} cannot be opened as a folder ({problem.strerror}); {advice}") from problem
-    found = {class_name(folder.name): photos_in(folder) for folder in folders}
+    found: dict[str, list[Path]] = {}
+    for folder in folders:  # two spellings of one name are one class
+        found.setdefault(class_name(folder.name), []).extend(photos_in(folder))
     if not any(found.values()):
         raise FscilError(f"{root} holds no photos in class folders; put them as {root / 'CLASS' / 'PHOTO.jpg'}")
     return found
@@ -185,8 +197,8 @@ def class_name(text: str) -> str:
 
 
 def photos_in(folder: Path) -> list[Path]:
-    """All photos below a folder, at any depth; links are followed, but no folder is entered twice."""
-    found, entered = [], set()
+    """All photos below a folder, at any depth; links are followed, but not upwards, and no folder is entered twice."""
+    found, entered = [], _real_with_parents(folder.parent)
     for here, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(here)
         if real in entered:
@@ -197,6 +209,11 @@ def photos_in(folder: Path) -> list[Path]:
         shown = (name for name in sorted(files) if name[0] != ".")
         found += [Path(here, name) for name in shown if Path(name).suffix.lower() in PHOTO_SUFFIXES]
     return found
+
+
+def _real_with_parents(folder: Path) -> set[str]:
+    real = Path(os.path.realpath(folder))
+    return {str(real), *map(str, real.parents)}
 
 
 def expanded(paths: Iterable[Path]) -> list[Path]:

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,11 @@ FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replaces a file in one step: a reader sees the old content or the new one, never half of it."""
+    """Replaces a file in one step: a reader sees the old content or the new one, never half of it.
+
+    A link stays a link, and who may read the file stays as it was.
+    """
+    path = Path(os.path.realpath(path))
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,6 +39,8 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if path.exists():
+            partial.chmod(stat.S_IMODE(path.stat().st_mode))
         partial.replace(path)
     except OSError as problem:
         partial.unlink(missing_ok=True)
@@ -42,7 +49,7 @@ def write_bytes(path: Path, content: bytes) -> None:
                 f"{path} could not be written: the disk is full or a file-size limit is reached; "
                 "everything learned before is kept, make room and run the same command again"
             ) from problem
-        raise FscilError(f"{path} could not be written ({problem.strerror}); choose another --out") from problem
+        raise FscilError(f"{path} could not be written ({problem.strerror}); choose another place") from problem
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

@@ -57,13 +57,15 @@ def learn(
 
         given = {"encoder": encoder, "weights": weights, "pixels": pixels}
         changes = {name: value for name, value in given.items() if value is not None}
-        model, strength = trained(photos, folders, save, recipe, seed, changes), "full"
+        if views != "one":
+            raise FscilError("--views goes with a frozen encoder; with --train set views in a recipe file (--recipe)")
+        model, strength = trained(photos, folders, save, recipe, seed, changes, show.say), "full"
     else:
         model = backbones.of_encoder(encoder or backbones.DEFAULT, weights, pixels, views)
     unreadable = learning.learn(model, sources, names, strength, false_acceptance, seed=seed, tell=show.say)
     if unreadable:
         show.say(summary(unreadable, len(sources)))
-    modelfile.save(model, save)
+    (modelfile.replace if overwrite else modelfile.save_over)(model, save)
     facts = f"{len(model.names)} classes from {len(sources) - len(unreadable)} photos"
     show.say(f"{save}: learned {facts} in {time.perf_counter() - began:.1f} s")
 
@@ -78,7 +80,8 @@ def teach(model: Saved, name: Class, photos: Photos, /) -> None:
         raise FscilError("a class needs a name")
     found = _found(photos)
     with modelfile.editing(model) as known:
-        lesson = teaching.teach(known, [name] * len(found), found)
+        meant = known.name_of(name)
+        lesson = teaching.teach(known, [meant] * len(found), found)
     if lesson.unreadable:
         show.say(summary(lesson.unreadable, len(found)))
     for sentence in lesson.advice:

@@ -2,7 +2,7 @@
 
 Without a split file a share of each class is kept for testing. A split file names the images instead, relative to the
 folder: csv with the columns `image,part` (the part is `train` or `test`) or json `{"train": [...], "test": [...]}`.
-Images that a split file does not name are left out.
+Images that a split file does not name are left out, and so are classes of which it names none.
 """
 
 import csv
@@ -32,7 +32,11 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
     if protocol.split is None:
         train, test = _share(images, protocol.test_share)
     else:
-        train, test = _named(images, root, Path(protocol.split).expanduser())
+        parts = _named(images, root, Path(protocol.split).expanduser())
+        named = {*parts["train"], *parts["test"]}
+        images = {name: found for name, found in images.items() if named & set(found)}
+        label = {image: i for i, found in enumerate(images.values()) for image in found}
+        train, test = ([(image, label[image]) for image in sorted(set(parts[part]))] for part in ("train", "test"))
     return Ingredients(
         train=_store(root, train),
         test=_store(root, test),
@@ -69,18 +73,17 @@ def _share(images: dict[str, list[str]], share: float) -> tuple[list[Row], list[
     return train, test
 
 
-def _named(images: dict[str, list[str]], root: Path, path: Path) -> tuple[list[Row], list[Row]]:
+def _named(images: dict[str, list[str]], root: Path, path: Path) -> dict[str, list[str]]:
     """Training and test images as a split file names them."""
-    labels = {name: label for label, names in enumerate(images.values()) for name in names}
+    known = {name for names in images.values() for name in names}
     parts = _read_split(path)
     for name in (*parts["train"], *parts["test"]):
-        if name not in labels:
+        if name not in known:
             raise FscilError(f"{path} names {name}, which is no image in a class folder of {root}.")
     both = set(parts["train"]) & set(parts["test"])
     if both:
         raise FscilError(f"{path} names {min(both)} for training and for testing: keep one of the two.")
-    train, test = ([(name, labels[name]) for name in sorted(set(parts[part]))] for part in ("train", "test"))
-    return train, test
+    return parts
 
 
 def _read_split(path: Path) -> dict[str, list[str]]:

@@ -15,6 +15,6 @@ def folded(network: Network) -> Network:
     for sequence in [module for module in copy.modules() if isinstance(module, nn.Sequential)]:
         for i in range(len(sequence) - 1):
             convolution, norm = sequence[i], sequence[i + 1]
-            if isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+            if isinstance(convolution, nn.Conv2d) and type(norm) is nn.BatchNorm2d:  # timm's also hold an activation
                 sequence[i], sequence[i + 1] = fuse_conv_bn_eval(convolution, norm), nn.Identity()
     return copy
