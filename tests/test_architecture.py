@@ -9,13 +9,15 @@ PACKAGE = Path(__file__).parent.parent / "src" / "fscil"
 
 # Folder or module -> what it must not import.
 FORBIDDEN = {
-    "data": ("methods", "nn", "training", "protocol", "experiment", "report", "cli"),
-    "nn": ("methods", "training", "protocol", "experiment", "report", "cli"),
+    "data": ("methods", "nn", "training", "stages", "runfolder", "protocol", "experiment", "report", "cli", "model"),
+    "nn": ("methods", "training", "stages", "runfolder", "protocol", "experiment", "report", "cli", "model", "photos"),
     "methods": ("protocol", "experiment", "report", "cli"),
     "report": ("methods", "nn", "training", "protocol", "experiment", "cli"),
     "metrics.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli"),
     "runfolder.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli"),
     "training.py": ("methods", "protocol", "experiment", "report", "cli"),
+    "stages.py": ("methods", "protocol", "experiment", "report", "cli"),
+    "planning.py": ("training", "protocol", "experiment", "report", "cli"),
     "model.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier", "photos"),
     "modelfile.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier", "learning"),
     "learning.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier"),
@@ -45,6 +47,24 @@ def files(place: str) -> list[Path]:
 def test_arrows_point_one_way(place: str) -> None:
     against = {str(file.relative_to(PACKAGE)): imports(file) & set(FORBIDDEN[place]) for file in files(place)}
     assert not {file: names for file, names in against.items() if names}
+
+
+def test_of_the_images_nn_knows_the_stores_alone() -> None:
+    """A memory of exemplars holds images; sessions and data sets are none of its business."""
+    known = {
+        node.module
+        for file in files("nn")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fscil.data")
+    }
+    assert known == {"fscil.data.images"}
+
+
+def test_every_module_is_in_the_table() -> None:
+    page = (PACKAGE.parent.parent / "docs" / "architecture.md").read_text("utf-8")
+    folders = [folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists()]
+    modules = [file.name for file in PACKAGE.glob("[!_]*.py")]
+    assert [name for name in (*modules, *(f"{folder}/" for folder in folders)) if f"`{name}`" not in page] == []
 
 
 def test_nothing_imports_a_particular_method() -> None:

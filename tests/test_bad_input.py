@@ -187,14 +187,21 @@ def test_unknown_encoder_method_and_recipe(tmp_path):
         settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "glyphs", "smal")
 
 
-WHOLE = ("base.batch", "base.step_epochs", "base.epochs", "held_out")
-REAL = ("transfer.lr", "transfer.warmup", "shrinkage", "scale", "base_relation", "local_weight")
+WHOLE = ("base.batch", "base.step_epochs", "base.epochs", "held_out", "tasks", "way", "shot", "query", "task_pixels")
+REAL = ("transfer.lr", "transfer.warmup", "shrinkage", "scale", "base_relation", "local_weight", "local_smoothing")
+REAL += ("feature_scale",)
 
 
 @pytest.mark.parametrize("setting", WHOLE + REAL)
 def test_settings_out_of_range(tmp_path, setting):
     with refused(setting.split(".")[-1], "must lie between"):
         tiny_experiment(tmp_path, changes={setting: -1.0 if setting in REAL else -1})
+
+
+@pytest.mark.parametrize("changes", [{"way": 0}, {"shot": 0}, {"query": 0}, {"tasks": 0}, {"local_smoothing": 0.6}])
+def test_episodes_that_cannot_be_drawn(tmp_path, changes):
+    with refused(*changes, "must lie between"):
+        tiny_experiment(tmp_path, changes=changes)
 
 
 def test_learned_rows_and_whitening_exclude_each_other(tmp_path):

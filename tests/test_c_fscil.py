@@ -117,6 +117,18 @@ def test_what_each_mode_moves(mode: int, taught: dict[str, Tensor], tiny: Benchm
         assert off_diagonal(method.prototypes()) < off_diagonal(before.prototypes())
 
 
+def test_signs_of_prototypes_are_less_similar_once_the_projection_reaches_them(
+    taught: dict[str, Tensor], run: Run
+) -> None:
+    """In many dimensions, which is what the method lives on, and with all the steps this takes."""
+    method = untrained(mode=2, dim=256, **{"align.epochs": 60, "align.lr": 1.0})
+    method.branches[0].load_state_dict({k[11:]: v for k, v in taught.items() if k.startswith("branches.0.")})
+    p = method.prototypes().detach()
+    with run.learning(1):
+        method.align(p.sign(), run)
+    assert off_diagonal(method.prototypes()) < off_diagonal(p) - 0.05
+
+
 def test_nudged_prototypes_repel_each_other_but_stay_close(run: Run) -> None:
     method, p = untrained(), 1 + 0.5 * random(6, 24)
     with run.learning(1):

@@ -1,5 +1,6 @@
 """Probabilities and "not sure": fitted numbers do what they promise on the photos they were fitted on."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -85,3 +86,13 @@ def test_a_rehearsal_knows_half_of_the_classes_from_five_photos() -> None:
     for made, half in ((first, 0), (second, 1)):
         prototypes = torch.where(torch.arange(4) % 2 == half, few, all_of_them)
         torch.testing.assert_close(made.relations[0], -(held[:, :1] - prototypes[None]).square())
+
+
+def test_two_classes_are_known_too() -> None:
+    c = fit([noisy(400, 2, 0.2)], [1.0, 0.0], 0.05)
+    scores = noisy(400, 2, 0.2, seed=1).scores([1.0, 0.0])
+    assert c.threshold is not None
+    assert np.isfinite(c.threshold)
+    assert float(c.known(scores).float().mean()) > 0.8
+    hidden = scores.scatter(1, scores.argmin(1, keepdim=True), -torch.inf)
+    assert bool(c.fit_of(hidden).isfinite().all())

@@ -197,3 +197,39 @@ def test_asking_before_learning_is_scikit_learns_error() -> None:
     for ask in (lambda m: m.predict([picture(0, 0)]), lambda m: m.forget("x"), lambda m: m.save("nowhere")):
         with pytest.raises(NotFittedError):
             ask(tiny())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"strength": "absurd"}, "strength is 'absurd', but must be one of auto, prototypes, transfer"),
+        ({"views": "none"}, "views is 'none', but must be one of one, flip"),
+        ({"false_acceptance": 7}, "false_acceptance is 7, but must lie between 0 and 1"),
+    ],
+)
+def test_fit_refuses_settings_that_mean_nothing(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        tiny(**wrong).fit(*album_of(2, range(3)))
+
+
+def test_two_classes_are_known() -> None:
+    birds = tiny(strength="prototypes").fit(*album_of(2, range(12)))
+    shown, _ = album_of(2, range(20, 30))
+    assert birds.is_known(shown).mean() > 0.8
+
+
+def test_one_picture_as_an_array_is_one_photo(fitted: Classifier) -> None:
+    shown = picture(2, 40)
+    array = np.asarray(shown)
+    assert fitted.predict(array).tolist() == fitted.predict([shown]).tolist()
+    assert fitted.predict(torch.from_numpy(array.copy()).permute(2, 0, 1)).tolist() == fitted.predict([shown]).tolist()
+
+
+def test_nothing_left_to_predict_is_said(fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "all.fscil")
+    empty = Classifier.load(tmp_path / "all.fscil")
+    assert (empty.pixels, empty.views) == (32, "one")
+    for name in BIRDS[:4]:
+        empty.forget(name)
+    with pytest.raises(FscilError, match="every class was forgotten"):
+        empty.predict([picture(0, 0)])

@@ -1,5 +1,6 @@
 """The command line: every verb, its errors as one sentence with exit code 2, and no torch before it is needed."""
 
+import json
 import os
 import re
 import signal
@@ -11,13 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 import fscil.experiment
+from conftest import tiny_encoder
 from fscil import cli, methods, settings, show
 from fscil.data.sessions import Benchmark
 from fscil.errors import FscilError
 from fscil.experiment import Experiment
 from fscil.fields import flatten
+from fscil.nn import encoders
+from fscil.nn.encoders import Encoder
+from test_contract import LEARNS, OWN
 
 TINY = (
     *("--encoder", "resnet20", "--pixels", "16", "--base.epochs", "1", "--base.batch", "60", "--held_out", "0"),
@@ -256,6 +262,41 @@ def test_run_report_and_results(fscil_command: Fscil) -> None:
     written = fscil_command("results", "runs", "-o", "numbers").out.split()
     assert len(written) == 2
     assert all(Path(file).read_text().startswith("{") for file in written)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_runs_from_the_command_line(fscil_command: Fscil, name: str) -> None:
+    wanted = {**LEARNS, "base.pixels": 16, **OWN.get(name, {})}
+    chosen = [token for setting, value in wanted.items() for token in (f"--{setting}", str(value))]
+    done = fscil_command("run", name, "glyphs", "--precision", "float32", *chosen)
+    assert (done.code, done.err) == (0, "")
+    folder = Path(f"runs/glyphs/{name}-small/seed0")
+    assert len(list(folder.glob("session-*.json"))) == 4
+    assert f"{name} on glyphs (recipe small, seed 0): " in done.out
+    facts = json.loads((folder / "run.json").read_text())
+    assert f"{name} · small: encoder tiny; pixels 16; " in done.out
+    assert f"keeps {facts['keeps']}; encoder needs {facts['encoder_needs']}; selection last epoch" in done.out
+    assert (name in ("mcnet", "meta_fscil", "topic")) == bool(facts["reconstruction"])
+
+
+def test_what_a_later_method_cannot_do_is_said_before_the_first_trains(
+    fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_piece = Encoder(nn.Sequential(tiny_encoder().stages), 16, 16)
+    monkeypatch.setitem(encoders.BUILDERS, "one_piece", lambda pixels, weights: one_piece)
+    tokens = ["one_piece" if token == "resnet20" else token for token in TINY]
+    done = fscil_command("run", "cosine,finetune", "glyphs", *tokens)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("fscil: finetune: the last block is trained alone, but encoder one_piece is one piece")
+    assert done.err.count("\n") == 1
+    assert not Path("runs").exists()
+    assert fscil_command("run", "cosine", "glyphs", *tokens).code == 0
+
+
+def test_a_plan_of_what_cannot_be_done_is_refused(fscil_command: Fscil) -> None:
+    done = fscil_command("run", "icarl", "glyphs", *TINY, "--memory", "5", "--plan")
+    assert done.code == 2
+    assert done.err == ("fscil: a memory of 5 images has no room for each of 12 classes; set --memory to 12 or more\n")
 
 
 def test_the_same_command_again_tells_the_same_and_another_configuration_is_refused(fscil_command: Fscil) -> None:

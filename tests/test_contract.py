@@ -22,7 +22,9 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.fields import flatten
 from fscil.methods._method import Method
 from fscil.nn import encoders
+from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
+from fscil.nn.heads import GrowingHead
 from fscil.planning import encoder_of, stage_macs
 from fscil.runfolder import RunFolder, read_tensors, write_tensors
 from fscil.stages import Epoch
@@ -64,13 +66,35 @@ OWN: dict[str, dict[str, object]] = {
     "meta_fscil": {"meta.epochs": 1, "tasks": 2, "query": 2},
 }
 
+# Settings that make another method of one: its name, the recipe and data set they start from, and what they change.
+REDUCTION = ("topic_reduction", "cifar100", {"reduction.anchors": 18, "new.epochs": 4, "new.lr": 0.02})
+VARIANTS: dict[str, tuple[str, str, str, dict[str, object]]] = {
+    "icarl_reduced": ("icarl", *REDUCTION),
+    "eeil_reduced": ("eeil", *REDUCTION),
+    "ncm_reduced": ("ncm", *REDUCTION),
+    "ncm_shared": ("ncm", "small", "tiny", {"base_session": "shared"}),
+    "hardnet": ("softnet", "small", "tiny", {"minor": "zero"}),
+    "joint_restart": ("joint", "small", "tiny", {"restart": True}),
+    "joint_balanced": ("joint", "small", "tiny", {"balanced": True}),
+    "c_fscil_mode1": ("c_fscil", "small", "tiny", {"mode": 1}),
+    "c_fscil_mode2": ("c_fscil", "small", "tiny", {"mode": 2}),
+}
+WITH_VARIANTS = (*NAMES, *VARIANTS)
+PROTOTYPES = (*NAMES, "c_fscil_mode1")  # those that go on training are skipped
+
 FORGETS = ("finetune",)  # old classes need not be better than chance
 IMBALANCED = ("joint",)  # new classes need not be better than chance
 
 
+def variant(name: str) -> tuple[str, str, str, dict[str, object]]:
+    """Method, recipe, data set and changes of a method or of one of the variants."""
+    return VARIANTS.get(name, (name, "small", "tiny", {}))
+
+
 def config(name: str, changes: dict[str, object]) -> Any:
-    own = {**LEARNS, **OWN.get(name, {}), **changes}
-    return settings.resolve(methods.load(name).Config, name, "tiny", "small", own)
+    method, recipe, dataset, own = variant(name)
+    wanted = {**LEARNS, **OWN.get(method, {}), **own, **changes}
+    return settings.resolve(methods.load(method).Config, method, dataset, recipe, wanted)
 
 
 def build(name: str, changes: dict[str, object] | None = None, precision: torch.dtype = torch.float32) -> Method:
@@ -79,7 +103,7 @@ def build(name: str, changes: dict[str, object] | None = None, precision: torch.
         torch.manual_seed(0)
         encoder = encoders.build(c.encoder, c.pixels, c.weights).to(memory_format=torch.channels_last)
         encoder.precision = precision
-        return methods.load(name).Method(c, encoder)
+        return methods.load(variant(name)[0]).Method(c, encoder)
 
 
 # ---- images that notice who reads them ----------------------------------------------------------------------------
@@ -193,23 +217,23 @@ def scores_of(method: Method, benchmark: Benchmark, session: Session) -> Tensor:
         return method.scores(next(images.batches([torch.arange(len(images))], method.test_view(session))))
 
 
+def learn_all(name: str, where: Path) -> Learned:
+    """Learns all sessions, remembering what the method was after each."""
+    benchmark = Strict()
+    result, method = Learned(name, benchmark, where / "run"), build(name)
+
+    def tell(session: Session) -> None:
+        result.states.append({key: value.clone() for key, value in method.state_dict().items()})
+        result.classes.append(method.classes)
+        result.scores.append(scores_of(method, benchmark, session))
+
+    execute(method, benchmark, where, tell)
+    return result
+
+
 @pytest.fixture(scope="module")
 def learn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Learned]:
-    @functools.cache
-    def learned(name: str) -> Learned:
-        benchmark = Strict()
-        where = tmp_path_factory.mktemp(name)
-        result, method = Learned(name, benchmark, where / "run"), build(name)
-
-        def tell(session: Session) -> None:
-            result.states.append({key: value.clone() for key, value in method.state_dict().items()})
-            result.classes.append(method.classes)
-            result.scores.append(scores_of(method, benchmark, session))
-
-        execute(method, benchmark, where, tell)
-        return result
-
-    return learned
+    return functools.cache(lambda name: learn_all(name, tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture(params=NAMES)
@@ -246,17 +270,28 @@ def test_reads_only_the_images_of_the_session(learned: Learned) -> None:
     assert learned.benchmark.violations == 0
 
 
-def test_keeps_only_the_images_it_declares(learned: Learned) -> None:
-    kept = [value for value in learned.states[-1].values() if value.dtype == torch.uint8 and value.ndim == 4]
-    if build(learned.name).needs.exemplars in ("", "nothing"):
-        assert not kept
-        return
+def kept_images(state: dict[str, Tensor]) -> list[Tensor]:
+    """Everything in a state that has the form of images."""
+    return [image for value in state.values() if value.dtype == torch.uint8 and value.ndim == 4 for image in value]
+
+
+@pytest.mark.parametrize("learned", WITH_VARIANTS, indirect=True)
+def test_keeps_no_more_images_than_it_declares(learned: Learned) -> None:
+    needs, benchmark = build(learned.name).needs, learned.benchmark
+    for state, classes in zip(learned.states, learned.classes, strict=True):
+        new = len(classes) - benchmark.base_classes
+        assert len(kept_images(state)) <= needs.most_kept(benchmark.base_classes, new, benchmark.shots)
+    declared = needs.exemplars not in ("", "nothing")
+    assert bool(kept_images(learned.states[-1])) == declared
+
+
+def test_keeps_only_images_it_was_shown(learned: Learned) -> None:
     shown = [session.train for session in Benchmark("tiny", tiny_ingredients(), Protocol()).sessions()]
     known = {image.numpy().tobytes() for images in shown for image in images.pixels}
-    assert sum(map(len, kept)) > 0
-    assert {image.numpy().tobytes() for images in kept for image in images} <= known
+    assert {image.numpy().tobytes() for image in kept_images(learned.states[-1])} <= known
 
 
+@pytest.mark.parametrize("learned", WITH_VARIANTS, indirect=True)
 def test_state_is_all_that_is_needed_to_predict(learned: Learned, tmp_path: Path) -> None:
     for session, state in zip(Strict().sessions(), learned.states, strict=True):
         method = build(learned.name)
@@ -273,6 +308,7 @@ def test_predicting_changes_nothing(learned: Learned) -> None:
     assert_equal(method.state_dict(), learned.states[-1])
 
 
+@pytest.mark.parametrize("learned", PROTOTYPES, indirect=True)
 def test_what_is_frozen_stays_as_it_was(learned: Learned) -> None:
     method = build(learned.name)
     if not method.frozen:
@@ -285,6 +321,7 @@ def test_what_is_frozen_stays_as_it_was(learned: Learned) -> None:
     assert_equal(*states)
 
 
+@pytest.mark.parametrize("learned", PROTOTYPES, indirect=True)
 def test_labels_and_their_order_do_not_matter_to_prototypes(learned: Learned, tmp_path: Path) -> None:
     method, other = build(learned.name), build(learned.name)
     if not method.frozen:
@@ -309,9 +346,12 @@ def test_without_epochs_nothing_is_trained(name: str, tmp_path: Path) -> None:
     epochs = [leaf for leaf in flatten(config(name, {})) if leaf.split(".")[-1] == "epochs"]
     method = build(name, dict.fromkeys(epochs, 0))
     before = {key: value.clone() for key, value in encoder_states(method).items()}
-    execute(method, Strict(upto=1), tmp_path)
+    benchmark, rows = Strict(upto=1), []
+    execute(method, benchmark, tmp_path, lambda session: rows.append(rows_of(method, benchmark.session_classes[0])))
     assert before
     assert_equal(encoder_states(method), before)
+    assert rows[0]
+    assert_equal(*rows)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -337,7 +377,7 @@ class Killed(BaseException):
     """The end of a process, at any moment."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WITH_VARIANTS)
 def test_same_seed_same_numbers_even_when_killed_twice(
     name: str, learn: Callable[[str], Learned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +414,13 @@ def test_every_recipe_that_ships_fits_the_settings(name: str) -> None:
     assert module.Method.needs.keeps()
 
 
+@pytest.mark.parametrize("dataset", ["cifar100", "cub200", "glyphs", "mini_imagenet"])
+@pytest.mark.parametrize("recipe", ["official", "paper"])
+@pytest.mark.parametrize("method", ["cec", "fact", "meta_fscil", "mcnet"])
+def test_methods_of_scale_16_do_not_inherit_that_of_kt_rcnet(method: str, recipe: str, dataset: str) -> None:
+    assert settings.resolve(methods.load(method).Config, method, dataset, recipe).scale == 16
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_is_explained(name: str) -> None:
     assert [leaf for leaf, setting in flatten(methods.load(name).Config()).items() if not setting.help] == []
@@ -383,6 +430,14 @@ def encoder_states(method: Method) -> dict[str, Tensor]:
     """Parameters and buffers of every encoder inside a method."""
     found = {name: module for name, module in method.named_modules() if isinstance(module, Encoder)}
     return {f"{name}.{key}": value for name, module in found.items() for key, value in module.state_dict().items()}
+
+
+def rows_of(method: Method, classes: tuple[int, ...]) -> dict[str, Tensor]:
+    """What stands for some classes in every classifier and every Branch inside a method."""
+    labels, parts = torch.tensor(classes), dict(method.named_modules())
+    heads = {name: part.weight[part.rows(labels)] for name, part in parts.items() if isinstance(part, GrowingHead)}
+    banks = {name: part.prototypes for name, part in parts.items() if isinstance(part, Branch)}
+    return {**heads, **{name: bank.means(bank.rows(labels)) for name, bank in banks.items()}}
 
 
 def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:

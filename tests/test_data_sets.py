@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import tarfile
 import threading
 import warnings
@@ -163,7 +164,7 @@ def test_mini_imagenet_layouts(tmp_path, layout, folder):
     write_mini(tmp_path / folder, layout)
     made = benchmark("mini_imagenet", tmp_path, SMALL)
     assert made.class_names == ("house finch", "robin", "triceratops")
-    assert (made.pixels, made._train._pixels.shape[2:], made._test._pixels.shape[2:]) == (84, (84, 84), (84, 84))
+    assert made._train._pixels.shape[2:] == made._test._pixels.shape[2:] == (84, 84)
     assert made._train.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     expected = [np.random.RandomState(seed).randint(0, 256, (84, 84, 3), dtype=np.uint8) for seed in range(9)]
     stored = made._train._pixels.permute(0, 2, 3, 1).numpy()
@@ -172,16 +173,21 @@ def test_mini_imagenet_layouts(tmp_path, layout, folder):
     assert listed[4] == "MINI-ImageNet/train/n01558993/n0155899300000001.png"
 
 
-@pytest.mark.parametrize("layout", ["lists", "folders"])
-def test_mini_imagenet_split_by_class_gets_the_published_test_images(tmp_path, layout):
-    for part, wnid in zip(("train", "val", "test"), WNIDS, strict=True):
+def write_parts(root: Path, layout: str, parts: tuple[str, ...]) -> None:
+    """A class of 600 empty files in each part."""
+    for part, wnid in zip(parts, WNIDS, strict=False):
         rows = [(f"{wnid}{i:08d}.jpg", wnid) for i in range(600)]
-        folder = tmp_path / "images" if layout == "lists" else tmp_path / part / wnid
+        folder = root / "images" if layout == "lists" else root / part / wnid
         folder.mkdir(parents=True, exist_ok=True)
         for name, _ in rows:
             (folder / name).touch()
         if layout == "lists":
-            write_csv(tmp_path / f"{part}.csv", rows)
+            write_csv(root / f"{part}.csv", rows)
+
+
+@pytest.mark.parametrize("layout", ["lists", "folders"])
+def test_mini_imagenet_split_by_class_gets_the_published_test_images(tmp_path, layout):
+    write_parts(tmp_path, layout, ("train", "val", "test"))
     found = ingredients("mini_imagenet", tmp_path, SMALL)
     assert found.train.labels.bincount().tolist() == [500] * 3
     assert found.test.labels.bincount().tolist() == [100] * 3
@@ -189,6 +195,14 @@ def test_mini_imagenet_split_by_class_gets_the_published_test_images(tmp_path, l
     assert tested[:6] == [2, 13, 26, 30, 34, 44]
     assert tested[:100] != tested[100:200]
     assert not set(found.train.paths) & set(found.test.paths)
+
+
+@pytest.mark.parametrize("layout", ["lists", "folders"])
+def test_mini_imagenet_split_by_class_needs_all_three_parts(tmp_path, layout):
+    write_parts(tmp_path, layout, ("train", "test"))
+    with pytest.raises(FscilError, match=r"val is missing: put val.csv or the folder val") as caught:
+        ingredients("mini_imagenet", tmp_path, SMALL)
+    assert str(tmp_path) in str(caught.value)
 
 
 def test_the_published_split_of_mini_imagenet_is_complete():
@@ -211,6 +225,31 @@ def test_incomplete_mini_imagenet_is_refused(tmp_path):
     (tmp_path / "split" / "train.csv").write_text("a,b\n1,2\n")
     with pytest.raises(FscilError, match=r"train.csv must have the columns filename,label"):
         benchmark("mini_imagenet", tmp_path, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"filename,label\n\xff.png,a\n", "cannot be read as csv in UTF-8"),
+        (b"filename,label\n" + b"x" * 200_000 + b",a\n", "cannot be read as csv in UTF-8"),  # more than csv takes
+        (b"filename,label\nonly.png\n", "both filled in every row"),
+    ],
+)
+def test_unreadable_lists_of_mini_imagenet_are_one_sentence(tmp_path, content, complaint):
+    write_mini(tmp_path, "cec")
+    path = tmp_path / "split" / "train.csv"
+    path.write_bytes(content)
+    with pytest.raises(FscilError, match=complaint) as caught:
+        benchmark("mini_imagenet", tmp_path, SMALL)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_lists_of_mini_imagenet_may_come_from_a_spreadsheet(tmp_path):
+    write_mini(tmp_path, "cec")
+    path = tmp_path / "split" / "train.csv"
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert len(ingredients("mini_imagenet", tmp_path, SMALL).train) == 9
 
 
 # ---- CUB-200
@@ -251,6 +290,25 @@ def test_incomplete_cub_is_refused(tmp_path):
     (tmp_path / "CUB_200_2011/train_test_split.txt").write_text("1 0\n2 1\n")
     with pytest.raises(FscilError, match="differ in length"):
         cub200.load(tmp_path, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("image_class_labels.txt", b"1 one\n", "calls 'one' a class, but classes are 1 to 3"),
+        ("image_class_labels.txt", b"1 4\n", "calls '4' a class"),
+        ("image_class_labels.txt", b"1 0\n", "calls '0' a class"),
+        ("images.txt", b"1 \xff.png\n", "damaged or half downloaded"),
+        ("classes.txt", b"1\n", "damaged or half downloaded"),
+    ],
+)
+def test_damaged_lists_of_cub_are_one_sentence(tmp_path, name, content, complaint):
+    write_cub(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FscilError, match=complaint) as caught:
+        cub200.load(tmp_path, SMALL)
+    assert str(tmp_path / name) in str(caught.value)
+    assert str(caught.value).endswith("fetch CUB-200 again.")
 
 
 # ---- folder
@@ -306,9 +364,10 @@ def test_a_split_file_names_the_images(birds, tmp_path, form):
     write([*train, test[0]], test)
     with pytest.raises(FscilError, match=r"names coot/6.png for training and for testing"):
         benchmark("folder", birds, protocol)
-    path.write_text("nonsense")
-    with pytest.raises(FscilError, match="not in one of the two forms"):
-        benchmark("folder", birds, protocol)
+    for content in (b"nonsense", b"image,part\n" + b"x" * 200_000 + b",train\n", b"\xff"):
+        path.write_bytes(content)
+        with pytest.raises(FscilError, match="not in one of the two forms"):
+            benchmark("folder", birds, protocol)
     path.unlink()
     with pytest.raises(FscilError, match="cannot be read"):
         benchmark("folder", birds, protocol)
@@ -321,7 +380,33 @@ def test_a_class_with_fewer_images_than_shots_is_named(birds):
         benchmark("folder", birds)
 
 
+def test_a_copy_of_a_folder_is_the_same_data_set_and_another_picture_makes_it_another(birds, tmp_path):
+    before = benchmark("folder", birds).fingerprint()
+    copy = shutil.copytree(birds, tmp_path / "elsewhere", copy_function=shutil.copyfile)  # without the files' times
+    assert benchmark("folder", copy).fingerprint() == before
+    save_image(copy / "jay" / "0.png", seed=99, side=13)
+    assert benchmark("folder", copy).fingerprint() != before
+    shutil.copyfile(birds / "jay" / "0.png", copy / "jay" / "0.png")
+    assert benchmark("folder", copy).fingerprint() == before
+    (copy / "jay" / "0.png").rename(copy / "jay" / "00.png")  # sorted as before, so that only the name tells
+    assert benchmark("folder", copy).fingerprint() != before
+
+
+def test_a_file_that_vanished_is_left_to_those_who_read_it(birds):
+    made, before = benchmark("folder", birds), benchmark("folder", birds).fingerprint()
+    (birds / "jay" / "0.png").unlink()
+    assert made.fingerprint() != before
+
+
 # ---- verification
+
+
+def test_inspection_shows_the_pseudo_sessions_of_tuning(birds):
+    seen = verify.inspect("folder", birds, Protocol(tune=True, shots=2))
+    assert [(row.session, row.classes, row.train, row.test) for row in seen.rows] == [
+        (0, ("coot", "dunnock"), 12, 4),
+        (1, ("jay",), 2, 6),
+    ]
 
 
 def test_inspection_names_what_is_wrong(birds):
@@ -447,6 +532,26 @@ def test_a_download_that_was_complete_but_not_unpacked_is_used(tmp_path, server)
     (tmp_path / "cifar.tar.gz.part").write_bytes(server.content)
     fetch("cifar100", tmp_path)
     assert (tmp_path / "cifar-100-python" / "meta").is_file()
+    assert left_over(tmp_path) == {"cifar-100-python", "source"}
+    assert server.asked == []
+
+
+def test_an_archive_put_there_by_hand_is_used_and_kept(tmp_path, server):
+    (tmp_path / "cifar.tar.gz").write_bytes(server.content)
+    fetch("cifar100", tmp_path)
+    assert (tmp_path / "cifar-100-python" / "meta").is_file()
+    assert (tmp_path / "cifar.tar.gz").read_bytes() == server.content
+    assert server.asked == []
+
+
+def test_a_wrong_archive_put_there_by_hand_is_named_and_kept(tmp_path, server):
+    (tmp_path / "cifar.tar.gz").write_bytes(server.content[:-1])
+    with pytest.raises(
+        FscilError, match=r"cifar.tar.gz is not the file of .* \(wrong checksum\): replace it, or delete"
+    ):
+        fetch("cifar100", tmp_path)
+    assert left_over(tmp_path) == {"cifar.tar.gz", "source"}
+    assert server.asked == []
 
 
 def test_a_wrong_file_is_not_used(tmp_path, server):

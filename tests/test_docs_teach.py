@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from fscil import cli, modelfile
+from fscil.data.images import cut_picture
+from fscil.looking import glance
+from fscil.photos import read
 from test_pretrained import installed
 
 PAGE = Path(__file__).parent.parent / "docs" / "teach.md"
@@ -36,6 +40,18 @@ def missing(line: str) -> list[str]:
     return [name for name in EXTRAS.get(line.split()[1], ()) if importlib.util.find_spec(name) is None]
 
 
+def exported_graph_answers(photo: str) -> None:
+    """The graph of the real encoder says in ONNX Runtime what the model says in PyTorch."""
+    import onnxruntime
+
+    model = modelfile.load("things.fscil")
+    crop = cut_picture(read(photo, model.view.pixels), model.view, None).copy()
+    image = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 255
+    scores = onnxruntime.InferenceSession("out/model.onnx").run(["scores"], {"image": image.numpy()})[0]
+    expected = model.scores(glance(model, [photo]).features)
+    torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=1e-4)
+
+
 def test_the_page_works_as_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,4 +77,6 @@ def test_the_page_works_as_printed(
     assert set(SAID) <= {*run, *skipped}
     assert b"full moon" not in Path("things.fscil").read_bytes()
     assert modelfile.load("things.fscil").classes == ["ball", "box", "leaf"]
+    if importlib.util.find_spec("onnxruntime"):
+        exported_graph_answers("photos/ball/0.jpg")
     assert Path("why.png").is_file() or any("explain" in line for line in skipped)

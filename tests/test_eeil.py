@@ -1,13 +1,18 @@
 """EEIL: which columns are distilled, a flat balanced set, and noise of the size of the authors' code."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from conftest import TINY, tiny_encoder
+from conftest import TINY, learn_two, tiny_encoder
 from fscil.data.sessions import Benchmark
+from fscil.devices import Devices
+from fscil.errors import FscilError
 from fscil.methods import eeil
 from fscil.methods.eeil import gradient_noise, noisy_gradients
+from fscil.runfolder import RunFolder
 from fscil.settings import resolve
 from fscil.training import Run
 
@@ -50,6 +55,62 @@ def test_noise_on_the_applied_gradient(epoch: int, images: int) -> None:
         (0 * dummy.sum()).backward()
     assert float(dummy.grad.var()) == pytest.approx(std**2, rel=0.02)
     assert float(dummy.grad.mean()) == pytest.approx(0, abs=4 * std / 100_000**0.5)
+
+
+def weights_after_a_step(tiny: Benchmark, run: Run, **changes: object) -> Tensor:
+    """The first convolution after one step on 34 images, 24 exemplars and ten new ones."""
+    method = untrained(**{"balanced.epochs": 0, **changes})
+    for file in run.folder.path.glob("stage-*"):
+        file.unlink()
+    learn_two(method, tiny, run)
+    return method.encoder.stages[0][0].weight.detach()
+
+
+def test_noise_on_the_mean_is_a_batch_size_larger_than_on_the_sum(tiny: Benchmark, run: Run) -> None:
+    calm = weights_after_a_step(tiny, run, noise=0.0)
+    on_sum, on_mean = (weights_after_a_step(tiny, run, noise_on=which) - calm for which in ("sum", "mean"))
+    assert float(on_sum.abs().max()) > 0
+    torch.testing.assert_close(on_mean, 34 * on_sum, rtol=1e-3, atol=1e-5)
+
+
+class OneOfTwo(Devices):
+    """A device with a twin that computes the same and is never asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 2
+
+    def average(self, tensors: object) -> None:
+        pass
+
+    def agree(self, value: object) -> object:
+        return value
+
+    def totals(self, *numbers: int) -> list[int]:
+        return [2 * number for number in numbers]
+
+
+@pytest.mark.parametrize("devices", [Devices(), OneOfTwo()], ids=["one device", "two devices"])
+@pytest.mark.parametrize(("noise_on", "images"), [("sum", [34, 24]), ("mean", [1, 1])])
+def test_noise_on_the_sum_is_that_of_the_whole_batch(
+    devices: Devices,
+    noise_on: str,
+    images: list[int],
+    tiny: Benchmark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(eeil, "gradient_noise", lambda size, epoch, count: seen.append(count) or 0.0)
+    run = Run(RunFolder(tmp_path, writable=False), 0, tmp_path, devices)
+    learn_two(untrained(noise_on=noise_on), tiny, run)
+    assert seen == images
+
+
+def test_a_memory_without_room_for_every_class_is_told_before_training(tiny: Benchmark) -> None:
+    untrained(memory=12).check(tiny)
+    with pytest.raises(FscilError, match="a memory of 11 images has no room for each of 12 classes; set --memory"):
+        untrained(memory=11).check(tiny)
 
 
 def test_noise_ends_with_the_block_and_comes_once_per_parameter() -> None:

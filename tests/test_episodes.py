@@ -257,22 +257,21 @@ def test_without_synthesis_there_are_no_twins() -> None:
 
 
 @few
-@given(seed=seeds, world=st.integers(1, 4), per_device=st.integers(1, 3), twins=st.booleans())
-def test_devices_share_the_queries_and_all_have_the_support(
-    seed: int, world: int, per_device: int, twins: bool
-) -> None:
-    images = random_images(2, 3 + world * per_device, 2, seed)
+@given(seed=seeds, world=st.integers(1, 4), more=st.integers(0, 5), twins=st.booleans())
+def test_devices_share_the_queries_and_all_have_the_support(seed: int, world: int, more: int, twins: bool) -> None:
+    images = random_images(2, 3 + world + more, 2, seed)
     task = Task(images, images.flip(-1) if twins else None, torch.tensor([8, 4]), shot=3)
     shares = [task.share(rank, world) for rank in range(world)]
-    for share in shares:
+    for rank, share in enumerate(shares):
         assert torch.equal(share.classes, task.classes)
         assert torch.equal(share.support, task.support)
-        assert share.Q.shape[1] == per_device
-    together = torch.stack([share.query for share in shares], 2).flatten(1, 2)
-    assert torch.equal(together, task.query)
+        assert torch.equal(share.query, task.query[:, rank::world])
+        assert share.weight == 1 or more % world
+    means = torch.stack([share.weight * share.query.mean() for share in shares])
+    torch.testing.assert_close(means.mean(), task.query.mean())
 
 
-def test_queries_that_cannot_be_shared_are_refused() -> None:
+def test_a_device_without_a_query_is_refused() -> None:
     task = Task(random_images(2, 6, 2, 0), None, torch.arange(2), shot=1)
-    with pytest.raises(FscilError, match=r"5 queries .* 2 devices"):
-        task.share(0, 2)
+    with pytest.raises(FscilError, match=r"5 queries .* 6 devices; raise --query or lower --devices"):
+        task.share(0, 6)

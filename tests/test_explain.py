@@ -39,3 +39,8 @@ def test_features_have_no_picture(tmp_path: Path) -> None:
 
     with pytest.raises(FscilError, match="no picture to explain"):
         explain.explain(backbones.of_features(3), Image.new("RGB", (9, 9)), tmp_path / "why.png")
+
+
+def test_a_kind_of_picture_that_cannot_be_written_is_named(birds: Model, album: Path, tmp_path: Path) -> None:
+    with pytest.raises(FscilError, match=r"why.xyz: pictures cannot be written as 'xyz'; take .png"):
+        explain.explain(birds, album / "owl" / "0.png", tmp_path / "why.xyz")

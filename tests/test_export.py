@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from albums import BIRDS
-from fscil import export, teaching
+from fscil import backbones, export, learning, teaching
 from fscil.errors import FscilError
 from fscil.model import Model
 
@@ -57,7 +57,22 @@ def test_only_what_teaching_changes_may_be_replaced(birds: Model, hoopoes: list[
 
 
 def test_features_cannot_be_exported(tmp_path: Path) -> None:
-    from fscil import backbones
-
     with pytest.raises(FscilError, match="only a model that looks at photos"):
         export.to_onnx(backbones.of_features(3), tmp_path)
+
+
+def test_weights_of_another_model_are_not_kept(birds: Model, tmp_path: Path) -> None:
+    export.to_onnx(birds, tmp_path)
+    weights = (tmp_path / "encoder.bin").read_bytes()
+    (tmp_path / "encoder.bin").write_bytes(bytes(len(weights)))  # as if another export had been stopped half-way
+    assert "encoder.bin stays" not in export.to_onnx(birds, tmp_path)
+    assert (tmp_path / "encoder.bin").read_bytes() == weights
+
+
+def test_mirrored_views_are_part_of_the_graph(album: Path, tmp_path: Path) -> None:
+    model = backbones.of_encoder("tiny", pixels=32, views="flip")
+    shown = sorted(album.glob("*/[0-5].png"))
+    learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
+    export.to_onnx(model, tmp_path)
+    scores, expected = both(model, tmp_path, 2)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)

@@ -214,6 +214,16 @@ def test_rounded_gradients_are_multiples() -> None:
     torch.testing.assert_close(f2m.rounding(0.0025)(gradient), torch.tensor([0.0, 0.0025, -0.005]))
 
 
+@pytest.mark.parametrize(
+    ("draws", "spread", "sentence"),
+    [(0, 0.0, "the setting draws is 0, but must lie between 1"), (1, 2.0, "draws is 1; set --draws 2 or --spread 0")],
+)
+def test_too_few_draws_are_refused_before_training(draws: int, spread: float, sentence: str) -> None:
+    with pytest.raises(FscilError, match=sentence) as refused:
+        untrained(draws=draws, spread=spread)
+    assert "\n" not in str(refused.value)
+
+
 def test_says_before_training_what_it_cannot_do(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="has 19"):
         untrained(layers=20).check(tiny)

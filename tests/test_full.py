@@ -1,15 +1,17 @@
 """Strength full: KT-RCNet end to end on a folder, resumable, and the run folder of a method as encoder."""
 
 import json
+import re
 import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+import torch
 
 from albums import BIRDS, photos, picture
-from fscil import backbones, cli, learning, modelfile
+from fscil import backbones, cli, full, learning, methods, modelfile, settings
 from fscil.errors import FscilError
 from fscil.looking import answers, look
 
@@ -60,7 +62,7 @@ def test_a_folder_is_trained_end_to_end(trained: Path) -> None:
     assert [branch.name for branch in model.branches] == ["B", "C"]
     assert not model.complementary
     said = (trained / "said").read_text()
-    assert "full: trained end to end" in said
+    assert re.match(r"full: KT-RCNet is trained end to end; about \d+ min, the same command continues", said)
     assert "1 of 41 photos left out" in said
     seen = look(model, [picture(kind, 30) for kind in range(4)])
     assert [answer.best[0][0] for answer in answers(model, seen.features)] == list(BIRDS[:4])
@@ -86,3 +88,42 @@ def test_photos_kept_for_calibration_are_kept_from_training(trained: Path) -> No
     assert sorted(parts["test"]) == sorted(s for p, s in enumerate(sources) if p in held and "broken" not in s)
     assert not set(parts["test"]) & set(parts["train"])
     assert "crow/broken.jpg" not in parts["train"] + parts["test"]
+
+
+def learn(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    patch.chdir(folder)
+    patch.setattr(sys, "argv", shlex.split("fscil learn photos --save b.fscil --train --recipe tiny.toml"))
+    cli.main()
+    return folder / "b.fscil"
+
+
+def test_the_same_command_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind, name in enumerate(BIRDS[:3]):
+        photos(tmp_path / "photos" / name, kind, range(9))
+    (tmp_path / "photos" / "nobody").mkdir()
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    whole = modelfile.load(learn(tmp_path, monkeypatch))
+    (tmp_path / "b.fscil").unlink()
+    (tmp_path / "b.fscil.training").rename(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("fscil.methods.kt_rcnet.Method.complementary_learning", stopped)
+        with pytest.raises(SystemExit):
+            learn(tmp_path, patch)
+    assert not (tmp_path / "b.fscil").exists()
+    again = modelfile.load(learn(tmp_path, monkeypatch))
+    assert again.classes == whole.classes
+    for mine, theirs in zip(again.branches, whole.branches, strict=True):
+        assert torch.equal(mine.prototypes.means(), theirs.prototypes.means())
+
+
+def stopped(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_tasks_are_as_large_as_the_photos_allow() -> None:
+    config = settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "folder", "small", {})
+    small = full.fitting(config, {"crow": 4, "jay": 30})
+    assert (small.way, small.shot, small.query, small.held_out) == (2, 1, 2, 1)
+    assert full.fitting(config, dict.fromkeys("abcdefgh", 100)) == config
+    with pytest.raises(FscilError, match="'jay' has 2 to train on"):
+        full.fitting(config, {"crow": 4, "jay": 2})

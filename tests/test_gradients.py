@@ -175,6 +175,28 @@ def test_pseudo_old_rows_are_constants(learned: Callable[..., kt_rcnet.Method]) 
     assert not method.W1.means().requires_grad
 
 
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_shares_of_unequal_size_have_the_gradient_of_the_whole_task(
+    learned: Callable[..., kt_rcnet.Method], base: Session, world: int
+) -> None:
+    """With frozen batch statistics, the mean of the devices' weighted gradients is the gradient of one device."""
+    method = learned(complement="tied", query=5, pseudo_sessions=2, local_smoothing=0.1)
+    task, parameters = a_task(method, base), list(method.f2.requires_grad_(True).parameters())
+    shares = [task.share(rank, world) for rank in range(world)]
+    alone = torch.autograd.grad(method.loss(task), parameters)
+    several = [torch.autograd.grad(share.weight * method.loss(share), parameters) for share in shares]
+    for expected, *found in zip(alone, *several, strict=True):
+        limit = 1e-5 * float(expected.abs().max())
+        torch.testing.assert_close(torch.stack(found).mean(0), expected, rtol=1e-4, atol=limit)
+
+
+def test_more_devices_than_queries_are_refused_before_anything_is_trained(base: Session, silent: Run) -> None:
+    silent.devices.count = CONFIG.query + 1
+    with pytest.raises(FscilError, match=r"3 queries .* 4 devices"):
+        untrained().learn_base(base, silent)
+    assert silent.stages == []
+
+
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (1.5, 2.0)])
 def test_gradient_equals_finite_differences(
     learned: Callable[..., kt_rcnet.Method], base: Session, weights: tuple[float, float]

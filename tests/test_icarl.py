@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from conftest import TINY, tiny_encoder
 from fscil.data.images import TensorImages
 from fscil.data.sessions import Benchmark
+from fscil.errors import FscilError
 from fscil.methods import icarl
 from fscil.methods._topic_reduction import Reduced
 from fscil.nn.prototypes import Prototypes
@@ -40,6 +41,12 @@ def test_memory_is_the_quota_after_every_session(tiny: Benchmark, run: Run) -> N
         assert len(method.memory) <= 30
 
 
+def test_a_memory_without_room_for_every_class_is_told_before_training(tiny: Benchmark) -> None:
+    untrained(memory=12).check(tiny)
+    with pytest.raises(FscilError, match="a memory of 11 images has no room for each of 12 classes; set --memory"):
+        untrained(memory=11).check(tiny)
+
+
 def test_a_class_of_five_shots_cannot_fill_a_larger_quota(tiny: Benchmark, run: Run) -> None:
     method = learned(untrained(memory=2000), tiny, run, 2)
     assert torch.bincount(method.memory.labels).tolist() == [30] * 6 + [5] * 2
@@ -58,7 +65,7 @@ def test_scores_are_cosines_to_the_means_of_unit_features_of_exemplars(tiny: Ben
 
 
 def test_one_exemplar_per_class_is_the_nearest_neighbour(tiny: Benchmark, run: Run) -> None:
-    method = learned(untrained(memory=1), tiny, run, 2)
+    method = learned(untrained(memory=8), tiny, run, 2)
     assert len(method.memory) == 8
     session = list(tiny.sessions())[1]
     with torch.no_grad():

@@ -67,6 +67,13 @@ def test_a_restart_on_the_base_session_is_the_base_session(tiny: Benchmark, run:
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
 
 
+@pytest.mark.parametrize("dataset", ["cifar100", "cub200", "glyphs", "mini_imagenet"])
+@pytest.mark.parametrize("recipe", ["official", "paper"])
+def test_sessions_train_as_the_base_session_did(recipe: str, dataset: str) -> None:
+    c = resolve(joint.Config, "joint", dataset, recipe)
+    assert c.new == c.base
+
+
 def test_balanced_softmax_equals_plain_where_classes_are_equal() -> None:
     logits, rows = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
     plain = F.cross_entropy(logits, rows)

@@ -91,7 +91,18 @@ class Changes(RuleBasedStateMachine):
         self.real.undo()
         self.simple = self.past.pop()
 
-    @rule(name=NAMES)
+    @rule(first=NAMES, second=NAMES, vectors=st.lists(VECTORS, min_size=2, max_size=2))
+    def teach_two(self, first: str, second: str, vectors: list[list[int]]) -> None:
+        digests = [(self.number + i).to_bytes(16, "big") for i in range(2)]
+        self.number += 2
+        self.real.teach([first, second], self.features(vectors), digests)
+        known = dict(self.simple.classes)
+        for name, vector in zip((first, second), vectors, strict=True):
+            known[name] = (*known.get(name, ()), tuple(vector))
+        self.change(list(known.items()))
+        self.erased -= {first, second}
+
+    @rule(name=NAMES | st.sampled_from(["owl", "kite"]))
     def erase(self, name: str) -> None:
         try:
             self.real.erase(name)

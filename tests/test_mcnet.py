@@ -5,12 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import TINY
+from conftest import TINY, tiny_encoder
 from fscil import settings as recipes
 from fscil.data.sessions import Benchmark, Session
+from fscil.errors import FscilError
 from fscil.methods import mcnet
 from fscil.methods.mcnet import psht, smoothed
 from fscil.nn import encoders
+from fscil.nn.encoders import Encoder
 from fscil.planning import stage_macs
 from fscil.training import Run
 
@@ -126,3 +128,15 @@ def test_steps_pull_new_classes_apart(sessions: list[Session], silent: Run) -> N
         method.learn_new(sessions[1], silent)
     with torch.no_grad():
         assert method.loss(x, sessions[1].train.labels, old) < before
+
+
+@pytest.mark.parametrize("whole", ["encoder", "second"])
+def test_an_encoder_of_one_piece_is_refused_before_training_unless_nothing_is_tuned(
+    tiny: Benchmark, monkeypatch: pytest.MonkeyPatch, whole: str
+) -> None:
+    one_piece = Encoder(torch.nn.Sequential(tiny_encoder().stages), 16, 16)
+    monkeypatch.setitem(encoders.BUILDERS, "one_piece", lambda pixels, weights: one_piece)
+    untrained().check(tiny)
+    with pytest.raises(FscilError, match=f"encoder one_piece is one piece; take another --{whole} or set --new.epochs"):
+        untrained(**{whole: "one_piece"}).check(tiny)
+    untrained(**{whole: "one_piece", "new.epochs": 0}).check(tiny)

@@ -12,7 +12,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent
 from fscil.errors import FscilError
 from fscil.methods import meta_fscil
-from fscil.methods._meta_fscil import Drawn, Shape, adapt, draw, modulated, ungated, with_gradient
+from fscil.methods._meta_fscil import Drawn, Gated, Shape, adapt, draw, modulated, ungated, with_gradient
 from fscil.methods.meta_fscil import plain
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import cosine, mean_of_labels
@@ -216,3 +216,39 @@ def test_what_cannot_be_done_is_told_before_training(tiny: Benchmark) -> None:
     method = meta_fscil.Method(untrained().config, one_piece)
     with pytest.raises(FscilError, match="is one piece; set --bgm off"):
         method.check(tiny)
+
+
+class Tokens(nn.Module):
+    """Images (n, 3, 16, 16) -> 16 tokens (n, 16, 16), as in a Transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.patches(x).flatten(2).mT
+
+
+class Mean(nn.Module):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens.mean(1)
+
+
+def test_gates_on_tokens_are_refused_before_training(tiny: Benchmark) -> None:
+    encoder = Encoder(nn.Sequential(Tokens()), 16, 16, Mean())
+    with pytest.raises(FscilError, match="is one piece; set --bgm off"):
+        meta_fscil.Method(untrained().config, encoder).check(tiny)
+
+
+def test_without_gates_it_learns_and_scores(base: Session, tiny: Benchmark, run: Run) -> None:
+    method, new = untrained(bgm="off"), list(tiny.sessions())[1]
+    method.check(tiny)
+    assert not any(isinstance(module, Gated) for module in method.modules())
+    for session in (base, new):
+        with run.learning(session.index):
+            (method.learn_new if session.index else method.learn_base)(session, run)
+    x = next(new.train.batches([torch.arange(4)], method.test_view(new)))
+    with torch.no_grad():
+        scores = method.scores(x)
+    assert scores.shape == (4, 8)
+    assert bool(scores.isfinite().all())

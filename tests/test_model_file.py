@@ -222,3 +222,22 @@ def test_saving_over_a_file_that_changed_is_refused(birds_file: Path) -> None:
 def test_a_model_that_knows_nothing_can_be_saved(tmp_path: Path) -> None:
     modelfile.save(empty_model(), tmp_path / "new.fscil")
     assert modelfile.load(tmp_path / "new.fscil").classes == []
+
+
+def test_a_link_stays_a_link_and_nobody_else_may_read_it(birds_file: Path, hoopoes: list[Path], tmp_path: Path) -> None:
+    link = tmp_path / "linked.fscil"
+    link.symlink_to(birds_file)
+    birds_file.chmod(0o600)
+    with modelfile.editing(link) as model:
+        teaching.teach(model, ["hoopoe"] * 3, hoopoes[:3])
+    assert link.is_symlink()
+    assert modelfile.load(birds_file).classes[-1] == "hoopoe"
+    assert birds_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_killed_process_left_is_removed(birds_file: Path) -> None:
+    left = birds_file.with_name(f"{birds_file.name}.12345.partial")
+    left.write_bytes(b"half a model, with a class that may be erased later")
+    with modelfile.editing(birds_file):
+        pass
+    assert not left.exists()

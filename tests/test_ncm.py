@@ -47,6 +47,21 @@ def test_new_rows_are_imprinted_where_nothing_is_trained(tiny: Benchmark, run: R
     assert all(torch.equal(value, before[f"net.encoder.{key}"]) for key, value in method.encoder.state_dict().items())
 
 
+def test_margins_among_old_classes_survive_imprinting_where_nothing_moves(tiny: Benchmark, run: Run) -> None:
+    method = untrained(**{"new.lr": 0.0, "new.batch_norm": "frozen"})
+    base, new, *_ = tiny.sessions()
+    x = next(base.train.batches([torch.arange(0, 180, 5)], method.test_view(base)))
+    scores = []
+    for session in (base, new):
+        with run.learning(session.index):
+            (method.learn_new if session.index else method.learn_base)(session, run)
+        with torch.no_grad():
+            scores.append(method.eval().scores(x))
+    before, after = scores
+    assert after.shape == (36, 8)
+    torch.testing.assert_close(after[:, :6] - after[:, :1], before - before[:, :1], rtol=0, atol=1e-5)
+
+
 def test_the_quota_of_each_class_is_kept(tiny: Benchmark, run: Run) -> None:
     method = untrained(exemplars=3)
     learn_two(method, tiny, run)
@@ -62,7 +77,7 @@ def test_the_weight_grows_with_what_there_is_to_forget(old: int, new: int) -> No
     assert less_forget_weight(5, old, new) ** 2 * new == pytest.approx(25 * old)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet20", "resnet12", "fast"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet20", "resnet12", "fast", "efficientnet_lite0"])
 def test_features_become_signed(name: str) -> None:
     torch.manual_seed(0)
     encoder = encoders.build(name, 32)

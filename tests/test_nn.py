@@ -147,10 +147,33 @@ def test_folded_batch_norms_compute_the_same() -> None:
 def test_unknown_encoders_are_refused_with_a_suggestion() -> None:
     with pytest.raises(FscilError, match=r"'resnet81'.*did you mean 'resnet18'\?"):
         build("resnet81", 32)
-    with pytest.raises(FscilError, match=r"'zzz'.*known: resnet18, .*timm:NAME"):
+    with pytest.raises(FscilError, match=r"'zzz'.*known: .*resnet18, .*timm:NAME"):
         build("zzz", 32)
     with pytest.raises(FscilError, match=r"timm has no model 'resnet19'; did you mean 'resnet18'\?"):
         build("timm:resnet19", 32)
+    with pytest.raises(FscilError, match=r"timm has no model 'resnet18.tv_in2k'; did you mean 'resnet18.tv_in1k'\?"):
+        build("timm:resnet18.tv_in2k", 32)
+
+
+def test_a_timm_model_may_be_named_with_the_tag_of_its_weights(built: Callable[[str], Encoder]) -> None:
+    tagged = build("timm:resnet10t.c3_in1k", 32)
+    assert tagged.dim == 512
+    assert tagged.state_dict().keys() == built("timm:resnet10t").state_dict().keys()
+
+
+def test_pretrained_resnet18_has_torchvisions_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    asked, create = [], timm.create_model
+
+    def without_download(name: str, pretrained: bool = False, **settings: object) -> nn.Module:
+        asked.append((name, pretrained))
+        return create(name, **settings)
+
+    monkeypatch.setattr(timm, "create_model", without_download)
+    build("resnet18", 32, "pretrained")
+    build("timm:resnet18.a1_in1k", 32, "pretrained")
+    assert asked == [("resnet18.tv_in1k", True), ("resnet18.a1_in1k", True)]
 
 
 @pytest.mark.parametrize(("name", "pixels"), [("resnet12", 8), ("fast", 8), ("resnet20", 4)])

@@ -6,6 +6,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import albums as album
 from albums import picture
 from fscil import photos
 from fscil.data.images import decode
@@ -259,3 +261,33 @@ def test_benchmarks_read_the_same_pictures(tmp_path: Path) -> None:
     drawn = two_halves().convert("RGBA")
     drawn.save(tmp_path / "photo.png")
     assert np.array_equal(np.asarray(decode(tmp_path / "photo.png")), np.asarray(read(tmp_path / "photo.png")))
+
+
+def test_links_that_lead_upwards_bring_no_photos_of_other_classes(tmp_path: Path) -> None:
+    for name in ("crow", "wren"):
+        album.photos(tmp_path / "photos" / name, 0, range(2))
+    (tmp_path / "photos" / "crow" / "up").symlink_to(tmp_path / "photos")
+    (tmp_path / "photos" / "all").symlink_to(tmp_path / "photos")
+    found = photos.class_folders(tmp_path / "photos")
+    assert {name: len(files) for name, files in found.items()} == {"crow": 2, "wren": 2}
+
+
+def test_two_spellings_of_a_name_are_one_class(tmp_path: Path) -> None:
+    for spelling, numbers in (("café", range(2)), ("cafe\u0301", range(2, 5))):
+        album.photos(tmp_path / spelling, 0, numbers)
+    assert {name: len(files) for name, files in photos.class_folders(tmp_path).items()} == {"café": 5}
+
+
+@pytest.mark.parametrize("name", ["phone.heic", "sent.jpg"])
+def test_heic_is_known_by_name_and_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """With a stand-in for the extra: the opener is registered before the file is opened."""
+    (tmp_path / name).write_bytes(b"\x00\x00\x00\x18ftypheic\x00\x00")
+    opened = []
+
+    def register_heif_opener() -> None:
+        monkeypatch.setattr(Image, "open", lambda path: opened.append(path) or two_halves(64, 64))
+
+    stand_in = SimpleNamespace(register_heif_opener=register_heif_opener)
+    monkeypatch.setitem(sys.modules, "pillow_heif", stand_in)
+    assert near(read(tmp_path / name), (0.5, 0.9), BLUE)
+    assert opened == [tmp_path / name]

@@ -1,6 +1,8 @@
 """The protocol: what a method gets to see, what is counted, what is written, and what two runs share."""
 
 import json
+import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from apart import differing, nano, results, tiny_experiment
 from conftest import tiny_ingredients
-from fscil import planning, protocol
+from fscil import planning, protocol, training
 from fscil.costs import Stage
 from fscil.data import PUBLISHED
 from fscil.data.images import Images, TensorImages, View
@@ -23,9 +25,9 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.data.views import Draw
 from fscil.descent import Descent, rate
 from fscil.experiment import build, execute, plan
-from fscil.methods._method import Method
+from fscil.methods._method import Method, Plan
 from fscil.nn.compute import Meter, counting
-from fscil.runfolder import RunFolder
+from fscil.runfolder import RunFolder, remove_abandoned
 from fscil.training import Run
 
 CPU = torch.device("cpu")
@@ -157,6 +159,15 @@ def test_a_frozen_method_encodes_each_test_image_once_per_run(tmp_path, watched,
     assert watched._test.log.looks.tolist() == [1] * 120
 
 
+def test_a_run_that_goes_on_encodes_test_images_in_the_batches_of_an_undisturbed_one(tmp_path, tiny):
+    """The last digits of a feature depend on which images share a batch."""
+    method, batches = tiny_method("cosine"), []
+    run = learn(method, tiny, tmp_path)
+    method.encoder.register_forward_hook(lambda encoder, images, features: batches.append(len(features)))
+    protocol.Tester(method, tiny, run).predict(list(tiny.sessions())[-1])
+    assert batches == [60, 20, 20, 20]
+
+
 @pytest.mark.parametrize("name", ["kt_rcnet", "cosine"])
 def test_held_out_images_are_never_trained_on(tmp_path, watched, name):
     """Images kept from training may be looked at (the feature scale is fitted on them), but are never augmented."""
@@ -217,9 +228,39 @@ def test_the_precision_is_stored_and_kept_when_the_run_goes_on(tmp_path, monkeyp
     assert plan(experiment)["precision"] == stored
     execute(experiment)
     assert "continued_with" not in json.loads((folder / "run.json").read_text())
-    execute(tiny_experiment(tmp_path, "cosine", precision="float32"))
-    continued = json.loads((folder / "run.json").read_text())["continued_with"]
-    assert continued == {"precision": {"used": "float32"}}
+
+
+def test_a_run_tells_each_time_it_went_on_with_something_else(tmp_path):
+    told = {"format": 1, "sessions": 2, "git": "old", "versions": {"torch": "2"}, "precision": {"used": "bfloat16"}}
+
+    def go_on(**changes: Any) -> list[dict[str, Any]]:
+        folder = RunFolder(tmp_path)
+        folder.open({**told, **changes})
+        folder.close()
+        return json.loads((tmp_path / "run.json").read_text()).get("continued_with", [])
+
+    assert go_on() == []
+    (tmp_path / "session-00.json").write_text("{}")
+    assert go_on() == []
+    assert go_on(git="new") == [{"git": "new"}]
+    assert go_on(git="new") == [{"git": "new"}]
+    float32 = {"precision": {"used": "float32"}}
+    assert go_on(git="new", **float32) == [{"git": "new"}, float32]
+    assert go_on(**float32) == [{"git": "new"}, float32, {"git": "old"}]
+    for name in ("state-00.safetensors", "session-01.json", "state-01.safetensors"):
+        (tmp_path / name).write_text("{}")
+    assert len(go_on(git="newest")) == 3  # a finished run is only looked at
+
+
+def test_one_earlier_change_is_kept_as_the_first_of_a_list(tmp_path):
+    """Runs of earlier versions hold the last change alone, not in a list."""
+    before = {"format": 1, "git": "a", "versions": {"torch": "2"}, "continued_with": {"versions": {"torch": "3"}}}
+    (tmp_path / "run.json").write_text(json.dumps(before))
+    (tmp_path / "session-00.json").write_text("{}")
+    folder = RunFolder(tmp_path)
+    folder.open({"format": 1, "git": "b", "versions": {"torch": "3"}})
+    folder.close()
+    assert folder.described()["continued_with"] == [{"versions": {"torch": "3"}}, {"git": "b"}]
 
 
 # ---- compute ---------------------------------------------------------------------------------------------------------
@@ -230,6 +271,7 @@ VARIANTS = [
     ("kt_rcnet", {}),
     ("kt_rcnet", {"complement": "conventional", "feature_scale": 1.0, "views": "flip"}),
     ("kt_rcnet", {"complement": "tied", "held_out": 0, "feature_scale": 1.0}),
+    ("kt_rcnet", {"start": "own", "base.pixels": (8, 16)}),
     ("kt_rcnet", {"synthesis": "none", "base_relation": 0.0, "base.batch": 37}),
     ("kt_rcnet", {"synthesis": "mixup", "global_weight": 0.0, "task_pixels": 12}),
 ]
@@ -242,9 +284,19 @@ def test_compute_is_counted_as_planned(tmp_path, name, changes):
     counted = record(execute(experiment))
     assert counted["macs"] == planned["macs"] > 0
     for stage in counted["stages"]:
-        rows = [row for row in planned["stages"] if row["stage"].split()[0] == stage["name"]]
+        rows = [row for row in planned["stages"] if re.sub(r" at \d+ px$", "", row["stage"]) == stage["name"]]
         assert stage["steps"] == sum(row["steps"] for row in rows)
         assert stage["images"] == sum(row["trained"] for row in rows) > 0
+
+
+def test_a_timed_step_waits_for_its_device_and_has_the_layout_of_training(monkeypatch):
+    encoder, waited, layouts = nano(16, None), [], []
+    encoder.register_forward_pre_hook(
+        lambda encoder, inputs: layouts.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+    )
+    monkeypatch.setattr(planning, "_wait", waited.append)
+    assert planning._seconds(Plan("base", 16, 1, 4, 4, 0), encoder) > 0
+    assert (waited, layouts) == ([CPU, CPU], [True, True])
 
 
 def test_an_image_trained_on_counts_three_forward_passes():
@@ -281,6 +333,31 @@ def test_methods_share_the_trained_base(tmp_path):
     alone = execute(tiny_experiment(tmp_path / "alone"))
     assert differing(results(folder), results(alone)) == []  # its compute includes the base's
     assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_base_that_other_code_trained_is_not_taken_over(tmp_path, monkeypatch):
+    execute(tiny_experiment(tmp_path, "cosine"))
+    monkeypatch.setattr(training, "code_digest", lambda: "of other code")
+    execute(tiny_experiment(tmp_path))
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_the_code_of_a_base_is_that_of_nets_images_and_training():
+    package = Path(training.__file__).parent
+    read = {file.relative_to(package).as_posix() for pattern in training.DECISIVE for file in package.glob(pattern)}
+    assert {"nn/encoders.py", "data/views.py", "stages.py", "descent.py", "methods/_base.py"} <= read
+    assert training.code_digest() == training.code_digest()
+
+
+def test_what_a_killed_process_left_in_the_cache_is_removed_after_a_day(tmp_path):
+    old, young, kept = (tmp_path / name for name in ("a.7.partial", "b.8.partial", "base-1.safetensors"))
+    for file in (old, young, kept):
+        file.write_text("half a file")
+    for file in (old, kept):
+        os.utime(file, (time.time() - 2 * 24 * 3600,) * 2)
+    remove_abandoned(tmp_path)
+    remove_abandoned(tmp_path / "absent")
+    assert sorted(tmp_path.iterdir()) == [young, kept]
 
 
 @pytest.mark.parametrize("changes", [{"base.lr": 0.01}, {"pixels": 8}, {"augment.flip": False}, {"held_out": 6}])

@@ -34,6 +34,7 @@ def make_run(
     wrong: int = 1,  # images per class called class 0
     branches: tuple[str, ...] = ("B", "C"),
     settings: dict | None = None,
+    told: dict | None = None,  # further facts, which older runs lack
 ) -> Path:
     """A run folder as `fscil run` writes it: three base classes, then one class per session."""
     folder = root / dataset / f"{method}-{recipe}" / f"seed{seed}"
@@ -62,6 +63,7 @@ def make_run(
         "keeps": "means",
         "benchmark_fingerprint": "f00",
         "started": "2025-01-01T00:00:00",
+        **(told or {}),
     }
     (folder / "run.json").write_text(json.dumps(facts))
     for session in range(finished):
@@ -390,6 +392,38 @@ def test_the_terminal_table_fits(tmp_path):
         assert "81.53" in text
         assert "branch B alone" in text
         assert "…" not in text
+
+
+TOLD = {"encoder_needs": "several stages", "reconstruction": "losses and neural gas"}
+
+
+def test_what_a_method_needs_and_what_is_reconstructed_stand_in_the_tables(tmp_path):
+    make_run(tmp_path / "runs", method="topic", branches=(), told=TOLD)
+    make_run(tmp_path / "runs", method="cosine", branches=(), told={"encoder_needs": "nothing", "reconstruction": ""})
+    make_run(tmp_path / "runs", method="older", branches=())
+    files = report.write_results([tmp_path / "runs"], tmp_path / "results")
+    for source in ([tmp_path / "runs"], files):
+        found = {row["method"].split()[0]: (row["encoder needs"], row["reconstructed"]) for row in rows_of(source)}
+        assert found == {"topic": tuple(TOLD.values()), "cosine": ("nothing", ""), "older": ("", "")}
+    page = report.write_html(files, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "losses and neural gas" in page
+
+
+def test_runs_that_tell_nothing_of_needs_have_no_column_for_them(tmp_path):
+    make_run(tmp_path)
+    assert not {"encoder needs", "reconstructed"} & set(rows_of([tmp_path])[0])
+
+
+def test_below_the_table_each_method_tells_with_what_its_numbers_were_made(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path, seed=seed)
+    make_run(tmp_path, method="topic", wrong=2, branches=(), told=TOLD)
+    needs, ours = TOLD.values()
+    common = "encoder fast; pixels 32; parameters (M) 1.23; keeps means; "
+    assert report.method_lines(report.load([tmp_path])) == [
+        f"kt_rcnet · small: {common}selection last epoch",
+        f"topic · small: {common}encoder needs {needs}; selection last epoch; reconstructed {ours}",
+    ]
 
 
 def test_sentences(tmp_path):

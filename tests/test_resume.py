@@ -55,6 +55,18 @@ def test_the_same_command_continues_after_kill_9(tmp_path, undisturbed, moment):
     assert not list(experiment.folder.glob("*.partial"))
 
 
+STAGES = {"base of f2": {"start": "own"}, "conventional": {"complement": "conventional"}}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_stages_that_only_some_settings_have_go_on_too(tmp_path, stage):
+    calm, disturbed = (tiny_experiment(tmp_path / name, changes=STAGES[stage]) for name in ("calm", "disturbed"))
+    assert run_apart(disturbed, Fate(STEPS, BASE_STEPS + 6)) == KILLED  # middle of the second epoch
+    assert (disturbed.folder / f"stage-00-{stage}.safetensors").exists()
+    assert run_apart(disturbed) == FINISHED
+    assert differing(results(execute(calm)), results(disturbed.folder)) == []
+
+
 def test_kills_from_outside_at_random_moments(tmp_path, undisturbed):
     experiment, chance = tiny_experiment(tmp_path), random.Random(0)
     for _ in range(4):

@@ -80,7 +80,7 @@ def test_held_out_images_are_the_last_of_the_permutation():
     assert plain[0].held_out is None
     assert held[1].held_out is None
     assert torch.equal(held[1].train._rows, plain[1].train._rows)
-    with pytest.raises(FscilError, match=r"class 0 has 8 .* keep 8"):
+    with pytest.raises(FscilError, match=r"class 0 has 8 .* keep 8 .*: lower --held_out"):
         next(made.sessions(held_out=8))
 
 
@@ -134,6 +134,26 @@ def test_seeds_draw_other_shots_and_other_orders():
     assert plain.fingerprint() != build([20] * 7 + [21], Protocol(shots=3)).fingerprint()
 
 
+def test_the_fingerprint_is_that_of_the_pixels_too():
+    plain, parts = build([6] * 8), ingredients([6] * 8)
+    assert plain.fingerprint() == Benchmark("made up", parts, TWO_SHOTS).fingerprint()
+    for part in ("train", "test"):
+        images = getattr(parts, part)
+        pixels = images.pixels
+        pixels[3, 1, 0, 1] += 1
+        changed = dataclasses.replace(parts, **{part: TensorImages(pixels, images.labels)})
+        assert Benchmark("made up", changed, TWO_SHOTS).fingerprint() != plain.fingerprint()
+
+
+def test_the_fingerprint_of_images_in_memory_is_that_of_the_images_and_not_of_their_place():
+    images = ingredients([6] * 8).train
+    order = torch.arange(len(images)).flip(0)
+    backwards = TensorImages(images.pixels[order], images.labels[order])
+    assert backwards.fingerprint() != images.fingerprint()
+    assert backwards.select(order).fingerprint() == images.fingerprint()
+    assert images.select([]).fingerprint() != images.fingerprint()
+
+
 def test_impossible_protocols_are_refused():
     with pytest.raises(FscilError, match=r"2 shots in class 3 \(1\), class 6 \(0\): add images"):
         build([4, 4, 4, 1, 4, 4, 0, 4]).require_shots()
@@ -145,11 +165,17 @@ def test_impossible_protocols_are_refused():
 
 
 def test_an_unknown_data_set_gets_a_suggestion():
-    with pytest.raises(FscilError, match="did you mean cifar100"):
+    with pytest.raises(FscilError, match="did you mean 'cifar100'"):
         benchmark("cifar10")
-    with pytest.raises(FscilError, match="known are cifar100, cub200, folder, glyphs, mini_imagenet"):
+    with pytest.raises(FscilError, match="known: cifar100, cub200, folder, glyphs, mini_imagenet"):
         benchmark("xyz")
     assert names() == ("cifar100", "cub200", "folder", "glyphs", "mini_imagenet")
+
+
+@pytest.mark.parametrize("setting", [{"test_share": 0.3}, {"split": "split.csv"}])
+def test_test_images_are_chosen_in_folders_only(setting):
+    with pytest.raises(FscilError, match="--test-share and --split are for the data set folder, not for glyphs"):
+        benchmark("glyphs", protocol=Protocol(**setting))
 
 
 def test_settings_of_the_protocol_need_no_torch():

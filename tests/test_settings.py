@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
-from fscil import settings
+from fscil import choices, settings
 from fscil.errors import FscilError
 from fscil.fields import Setting, flatten
 from fscil.strict import cast
@@ -148,6 +148,34 @@ def test_recipe_that_is_not_text_or_not_there(recipes: Path, tmp_path: Path) -> 
 def test_unknown_recipe_suggests(recipes: Path) -> None:
     with pytest.raises(FscilError, match=r"unknown recipe 'smal' for toy on glyphs: did you mean 'small'?"):
         resolve("smal")
+
+
+def test_many_known_names_are_not_all_listed() -> None:
+    assert settings.suggestion("zzz", [f"n{i:02d}" for i in range(23)]).endswith("n18, n19 and 3 more")
+    assert settings.suggestion("scal", ["flip", "scale"]) == "did you mean 'scale'?"
+    assert settings.suggestion("zzz", ["b", "a"]) == "known: a, b"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kt_rcnet cifar100 --recipe compare",
+        "kt_rcnet --recipe compare cifar100",
+        "--recipe compare kt_rcnet cifar100",
+        "kt_rcnet --plan --seeds 2 --recipe=compare cifar100",
+    ],
+)
+def test_options_may_stand_between_method_and_data_set(line: str) -> None:
+    offered = {parameter.name: parameter.default for parameter in choices.method_options(["run", *line.split()])}
+    chosen = choices.config("kt_rcnet", "cifar100", "compare", {})
+    assert offered["base__epochs"] == chosen.base.epochs
+    assert offered["way"] == chosen.way
+
+
+def test_a_recipe_without_a_data_set_is_looked_for_among_those_for_any() -> None:
+    assert choices.method_options(["run", "kt_rcnet", "--recipe", "paper"])
+    with pytest.raises(FscilError, match="unknown recipe 'compare' for kt_rcnet on any data set"):
+        choices.method_options(["run", "kt_rcnet", "--recipe", "compare"])
 
 
 @pytest.mark.parametrize("overrides", [{"base.epochs": 3.5}, {"base.epochs": "3"}, {"base.epoch": 3}])

@@ -67,6 +67,16 @@ def test_the_same_task_three_times_is_that_task() -> None:
     assert not torch.allclose(once, step([[0, 1]], untrained(**STILL).train())[0], atol=1e-6)
 
 
+def test_training_compares_with_all_base_classes_in_every_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = []
+    plain = sppr.cross_entropy
+    monkeypatch.setattr(
+        sppr, "cross_entropy", lambda logits, *rest: shapes.append(logits.shape) or plain(logits, *rest)
+    )
+    step([[0, 2], [1]], untrained(**STILL).train())
+    assert shapes == [(2 * 6, 5)]  # tasks and images, base classes
+
+
 @settings(max_examples=20, deadline=None)
 @given(size=st.integers(1, 9), data=st.data())
 def test_tasks_take_different_classes_of_the_support(size: int, data: st.DataObject) -> None:

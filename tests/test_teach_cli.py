@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from albums import BIRDS, photos, picture
-from fscil import cli, modelfile
+from fscil import Classifier, cli, modelfile
 
 Fscil = Callable[..., tuple[object, str, str]]
 
@@ -208,3 +208,23 @@ def test_teaching_imports_no_model_zoo_and_no_scikit_learn(learned_file: Path) -
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_number_finds_the_class_that_is_called_so(fscil_command: Fscil, tmp_path: Path) -> None:
+    shown = [picture(kind, number) for kind in range(2) for number in range(4)]
+    Classifier("tiny", pixels=32, strength="prototypes").fit(shown, [3] * 4 + [7] * 4).save(tmp_path / "n.fscil")
+    more = photos(tmp_path / "more", 0, range(10, 12))
+    assert fscil_command("teach", "n.fscil", 3, *more)[0] == 0
+    assert modelfile.load(tmp_path / "n.fscil").classes == [3, 7]
+
+
+def test_settings_that_would_be_ignored_are_refused(fscil_command: Fscil, album: Path) -> None:
+    code, _, complaints = fscil_command("learn", album, "--save", "b.fscil", "--train", "--views", "flip")
+    assert code == 2
+    assert "--views goes with a frozen encoder" in complaints
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(birds_file: Path, album: Path) -> None:
+    ask = f"{sys.executable} -m fscil classes {birds_file} | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", ask], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr

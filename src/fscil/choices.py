@@ -54,7 +54,9 @@ def method_options(tokens: Sequence[str]) -> list[inspect.Parameter]:
     if tokens[:1] != ["run"] or not words:
         return []
     first = next((i for i, word in enumerate(words) if _names_methods(word)), 0)
-    dataset, recipe = (words[first + 1 :] or [""])[0], _value_of("--recipe", tokens)
+    recipe = _value_of("--recipe", tokens)
+    later = [word for word in words[first + 1 :] if word != recipe]
+    dataset = next((word for word in later if word in data.names()), later[0] if later else "any data set")
     known = {name: flatten(config(name, dataset, recipe, {})) for name in method_names(words[first])}
     return options(shared(known, tokens), f"Settings of {', '.join(known)}")
 

@@ -87,8 +87,10 @@ def _print_plans(experiments: Sequence["Experiment"]) -> None:
 
 def _execute(experiments: Sequence["Experiment"]) -> None:
     from fscil import report
-    from fscil.experiment import execute
+    from fscil.experiment import check, execute
 
+    if len(experiments) > 1 and show.FIRST_PROCESS:  # `execute` checks each too, but only when its turn comes
+        check(experiments)
     folders = []
     for experiment in experiments:
         show.say(f"{experiment.method} on {experiment.dataset}, recipe {experiment.recipe}, seed {experiment.seed}")
@@ -96,6 +98,8 @@ def _execute(experiments: Sequence["Experiment"]) -> None:
     if show.FIRST_PROCESS:
         runs = report.load(folders)
         show.console().print(report.terminal_table(runs, show.console().width))
+        for line in report.method_lines(runs):
+            show.say(line)
         for run in runs:
             show.say(f"{report.run_line(run)} Run folder: {run.source}")
 

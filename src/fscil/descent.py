@@ -11,6 +11,8 @@ from torch import nn
 from fscil.errors import FscilError
 from fscil.nn.muon import Muon
 
+REST_MOMENTUM = 0.85  # with muon, of everything that is no convolution
+
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
@@ -20,7 +22,7 @@ class Descent:
     optimizer: Literal["sgd", "muon", "adamw"] = "sgd"  # muon: orthogonalised steps for convolutions, SGD for the rest
     lr: float = 0.03  # learning rate (muon: of the convolutions)
     rest_lr: float = 0.05  # muon only: learning rate of everything that is no convolution
-    momentum: float = 0.9  # momentum, with Nesterov
+    momentum: float = 0.9  # momentum, with Nesterov (muon: of the convolutions, the rest has 0.85; adamw ignores it)
     weight_decay: float = 1e-4  # L2 penalty (muon: not on convolutions, whose norm is fixed)
     schedule: Literal["step", "cosine", "linear"] = "step"  # how the rate falls; cosine and linear end at zero
     step_epochs: int = 20  # schedule step: epochs between two decays
@@ -58,7 +60,7 @@ def optimiser(parameters: Sequence[nn.Parameter], descent: Descent) -> torch.opt
     """The optimiser that `descent` names."""
     d = descent
     if d.optimizer == "muon":
-        return Muon(parameters, d.lr, d.rest_lr, d.momentum, 0.85, d.weight_decay)
+        return Muon(parameters, d.lr, d.rest_lr, d.momentum, REST_MOMENTUM, d.weight_decay)
     if d.optimizer == "adamw":
         return torch.optim.AdamW(parameters, d.lr, weight_decay=d.weight_decay, fused=True)
     return torch.optim.SGD(parameters, d.lr, d.momentum, weight_decay=d.weight_decay, nesterov=d.momentum > 0)

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -60,8 +60,7 @@ def execute(experiment: Experiment, tell: Callable[[Session], None] | None = Non
     folder = RunFolder(e.folder, writable=devices.rank == 0)
     precision = devices.agree(precision_of(e, folder, devices.device))
     method = build(e, precision["used"], devices.device)
-    check_views(e.config.views, sessions)
-    method.check(sessions)
+    check_method(method, sessions)
     if folder.writable:
         planning.check_memory(method, base_session(method, sessions), e.devices)
     folder.open(describe(e, method, sessions, precision))
@@ -73,6 +72,21 @@ def execute(experiment: Experiment, tell: Callable[[Session], None] | None = Non
     return e.folder
 
 
+def check(experiments: Iterable[Experiment]) -> None:
+    """Refuses what one of several experiments cannot do, before any of them trains; data they share is read once."""
+    opened: dict[tuple[Any, ...], Benchmark] = {}
+    for e in experiments:
+        data = (e.dataset, e.root, e.protocol)
+        if data not in opened:
+            opened[data] = benchmark(*data)
+        try:
+            method = build(e, "float32", torch.device("cpu"))
+            check_method(method, opened[data])
+            planning.check_memory(method, base_session(method, opened[data]), e.devices)
+        except FscilError as problem:
+            raise FscilError(f"{e.method}: {problem}") from problem
+
+
 def plan(experiment: Experiment) -> dict[str, Any]:
     """Settings, precision, parameters, compute, memory and estimated time of the base session; trains nothing."""
     e = experiment
@@ -80,6 +94,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
     device = launch(1).device
     precision = precision_of(e, RunFolder(e.folder), device)
     method = build(e, precision["used"], device)
+    check_method(method, sessions)
     cost = planning.cost(method, base_session(method, sessions), e.devices)
     return {"settings": to_dict(e.config), "precision": precision, **cost}
 
@@ -98,6 +113,12 @@ def build(experiment: Experiment, precision: str, device: torch.device) -> Metho
         encoder = encoders.build(c.encoder, c.pixels, c.weights).to(device, memory_format=torch.channels_last)
         encoder.precision = getattr(torch, precision)
         return methods.load(experiment.method).Method(c, encoder)
+
+
+def check_method(method: Method, sessions: Benchmark) -> None:
+    """Refuses what a method cannot do on a benchmark."""
+    check_views(method.config.views, sessions)
+    method.check(sessions)
 
 
 def check_views(views: str, sessions: Benchmark) -> None:
@@ -140,6 +161,8 @@ def describe(e: Experiment, method: Method, sessions: Benchmark, precision: dict
         "pretrained": Path(c.weights).name if c.weights else "no",
         "selection": "last epoch",
         "keeps": method.needs.keeps(),
+        "encoder_needs": method.needs.of_encoder(),
+        "reconstruction": method.reconstruction,
         "benchmark_fingerprint": sessions.fingerprint(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +16,7 @@ from fscil.nn.branches import Branch, embed_shared
 from fscil.nn.encoders import Encoder
 from fscil.nn.folding import folded
 from fscil.nn.readout import Readout
+from fscil.settings import suggestion
 
 AT_ONCE = 8  # images encoded together: the activations of more leave the processor's cache
 
@@ -88,9 +88,7 @@ class Model:
         texts = {str(known): label for label, known in self.names.items()}
         if str(name) in texts:
             return texts[str(name)]
-        close = difflib.get_close_matches(str(name), texts, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it knows {len(texts)} others."
-        raise FscilError(f"the model knows no class {name!r}; {hint}")
+        raise FscilError(f"the model knows no class {name!r}; {suggestion(str(name), texts)}")
 
     def name_of(self, text: str) -> Name:
         """The class that a text means: one that is known, perhaps by a number, or a new one of this name."""

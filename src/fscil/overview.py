@@ -61,7 +61,7 @@ def line(name: str, told: Mapping[str, Any], row: Row | None) -> tuple[str, ...]
     """The cells of one method."""
     needs = needs_of(name)
     verdict = (told["verdict"] or "open") if row else "not measured"
-    parts = (f"`{name}` {told['title']}", needs.keeps(), told["trains"], of_encoder(needs), published_text(name, told))
+    parts = (f"`{name}` {told['title']}", needs.keeps(), told["trains"], needs.of_encoder(), published_text(name, told))
     return (*parts, measured_text(row) if row else "–", f"**{verdict}**. {told['why']}")
 
 
@@ -71,11 +71,6 @@ def needs_of(name: str) -> Needs:
     return build(
         Experiment(method=name, dataset=DATASET, recipe=RECIPE, config=config), "float32", torch.device("cpu")
     ).needs
-
-
-def of_encoder(needs: Needs) -> str:
-    asked = [("several stages", needs.stages), ("convolutions", needs.convolutions)]
-    return ", ".join(words for words, wanted in asked if wanted) or "nothing"
 
 
 def published_text(name: str, told: Mapping[str, Any]) -> str:

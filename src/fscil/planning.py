@@ -77,8 +77,7 @@ def stage_macs(stage: Plan, encoder: Encoder) -> int:
 
 def _seconds(stage: Plan, encoder: Encoder) -> float:
     """One timed step on a few images, scaled to the stage."""
-    images = torch.zeros(min(stage.batch, 32), 3, stage.pixels, stage.pixels)
-    images.to(memory_format=torch.channels_last)
+    images = torch.zeros(min(stage.batch, 32), 3, stage.pixels, stage.pixels).to(memory_format=torch.channels_last)
     best = min(_time_step(encoder, images, stage.trained > 0) for _ in range(2))  # the first also warms up
     encoder.zero_grad()
     per_forward = best / len(images) / (3 if stage.trained else 1)
@@ -91,6 +90,7 @@ def _time_step(encoder: Encoder, images: Tensor, trained: bool) -> float:
         features = encoder(images)
     if trained:
         features.sum().backward()
+    _wait(next(encoder.parameters()).device)
     return time.perf_counter() - began
 
 

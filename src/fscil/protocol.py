@@ -68,7 +68,7 @@ class Tester:
     def __init__(self, method: Method, benchmark: Benchmark, run: Run):
         self.method, self.benchmark, self.run = method, benchmark, run
         self.features: list[list[Tensor]] = []
-        self.encoded = 0
+        self.encoded = 0  # sessions
 
     @torch.no_grad()
     def predict(self, session: Session) -> dict[str, np.ndarray]:
@@ -78,7 +78,7 @@ class Tester:
         view = self.method.test_view(session)
         predictions = {"truth": images.labels.numpy()}
         if isinstance(self.method, Prototypical):
-            features = self._embedded(self.method, images, view)
+            features = self._embedded(self.method, images, view, session.index)
             predictions["predicted"] = self._labels(self.method.relate(features))
             branches = cast(Iterable[Branch], self.method.branches)
             if len(features) > 1:
@@ -89,11 +89,16 @@ class Tester:
             predictions["predicted"] = self._labels(torch.cat(scores))
         return predictions
 
-    def _embedded(self, method: Prototypical, images: Images, view: View) -> list[Tensor]:
-        """Features of the test images so far; test(t) begins with test(t - 1), so only the rest is encoded."""
-        fresh = images.select(torch.arange(self.encoded, len(images)))
-        self.features += [method.embed(x) for x in self._shown(fresh, view, "encoding test images")]
-        self.encoded = len(images)
+    def _embedded(self, method: Prototypical, images: Images, view: View, session: int) -> list[Tensor]:
+        """Features of the test images so far; test(t) begins with test(t - 1), so only the rest is encoded.
+
+        Session by session, also where a run goes on: the last digits depend on which images share a batch.
+        """
+        sizes = [len(self.benchmark.test_indices(t)) for t in range(session + 1)]
+        for part in torch.split(torch.arange(len(images)), sizes)[self.encoded :]:
+            shown = self._shown(images.select(part), view, "encoding test images")
+            self.features += [method.embed(x) for x in shown]
+        self.encoded = len(sizes)
         return [torch.cat(parts) for parts in zip(*self.features, strict=True)]
 
     def _shown(self, images: Images, view: View, what: str) -> Iterator[Tensor]:

@@ -8,7 +8,10 @@ import hashlib
 import json
 import os
 import stat
+import time
+from collections import ChainMap
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,9 @@ from fscil.settings import differences
 
 FORMAT = 1
 IDENTITY = ("method", "dataset", "seed", "settings", "protocol", "benchmark_fingerprint")
+SURROUNDINGS = ("git", "versions", "machine", "precision")
 FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+ABANDONED = 24 * 3600.0  # seconds after which nobody is still writing a file
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -53,6 +58,14 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Removes what processes that were killed while they wrote left in a folder that many processes write into."""
+    for partial in folder.glob("*.partial"):
+        with suppress(OSError):  # another process was faster, or it is somebody else's
+            if time.time() - partial.stat().st_mtime > ABANDONED:
+                partial.unlink()
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -161,10 +174,16 @@ class RunFolder:
             )
 
     def _note_changes(self, there: dict[str, Any], here: dict[str, Any]) -> None:
-        """A run that goes on elsewhere, or with other versions, says so: its numbers may differ in the last digits."""
-        moved = [k for k in ("versions", "machine", "precision") if there.get(k) != here.get(k)]
+        """A run that goes on elsewhere, or with other code, says so each time: its numbers may differ."""
+        count = int(here.get("sessions", 0))
+        if count and self.finished(count) == count:
+            return  # nothing more will be learned
+        continued = there.get("continued_with", [])
+        before: list[dict[str, Any]] = [continued] if isinstance(continued, dict) else continued  # dict: earlier runs
+        latest: ChainMap[str, Any] = ChainMap(*reversed(before), there)
+        moved = {key: here.get(key) for key in SURROUNDINGS if latest.get(key) != here.get(key)}
         if moved:
-            write_json(self.path / "run.json", {**there, "continued_with": {k: here.get(k) for k in moved}})
+            write_json(self.path / "run.json", {**there, "continued_with": [*before, moved]})
 
     def finished(self, count: int) -> int:
         """How many of `count` sessions need not be learned again: they are written, and so is the state after them."""

@@ -16,6 +16,7 @@ RECIPES = Path(__file__).parent / "recipes"
 SHARED = "shared"  # folder of the part of a recipe that every method takes
 DEFAULTS = "paper"  # the recipe that is the dataclass defaults unless a file says otherwise
 SMALL = "small"  # the recipe sized for two CPU cores
+LISTED = 20  # most names that an error message lists
 
 
 def recipe_names(method: str, dataset: str) -> tuple[str, ...]:
@@ -80,9 +81,12 @@ def differences(there: Mapping[str, object], here: Mapping[str, object]) -> list
 
 
 def suggestion(wrong: str, known: Collection[str]) -> str:
-    """The end of an error message about an unknown name: the closest known name, else all of them."""
+    """The end of an error message about an unknown name: the closest known name, else all of them if they are few."""
     close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+    return f"known: {', '.join(sorted(known)[:LISTED])}{more}"
 
 
 def _is_file(recipe: str | Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -20,10 +21,11 @@ from fscil.descent import Descent
 from fscil.devices import Devices
 from fscil.errors import FscilError
 from fscil.nn.compute import Meter, counting
-from fscil.runfolder import RunFolder, load_into, read_tensors, write_tensors
+from fscil.runfolder import RunFolder, load_into, read_tensors, remove_abandoned, write_tensors
 from fscil.stages import Epoch, Loop
 
 CHECKPOINT_SECONDS = 120.0
+DECISIVE = ("nn/*.py", "data/*.py", "training.py", "stages.py", "descent.py", "methods/_base.py", "methods/_method.py")
 
 
 @dataclass
@@ -75,7 +77,8 @@ class Run:
         """Fills `module` by `make()`, or by what another run made of the same module with this key on the same data."""
         start = {"start": _digest(module), "data": self.fingerprint, "seed": self.seed}
         machine = {"precision": self.precision, "devices": self.world, "torch": torch.__version__}
-        full = json.dumps({**key, **start, **machine, "fscil": fscil.__version__}, sort_keys=True)
+        code = {"fscil": fscil.__version__, "code": code_digest()}
+        full = json.dumps({**key, **start, **machine, **code}, sort_keys=True)
         file = self.cache / f"{name}-{hashlib.sha256(full.encode()).hexdigest()[:16]}.safetensors"
         if self.devices.agree(file.exists()):
             self._take(file, full, module)
@@ -84,6 +87,7 @@ class Run:
         make()
         if self.folder.writable:
             notes = {"key": full, "stages": [vars(stage) for stage in self.stages[before:]]}
+            remove_abandoned(self.cache)
             write_tensors(file, module.state_dict(), notes)
 
     def _take(self, file: Path, key: str, module: nn.Module) -> None:
@@ -108,8 +112,17 @@ class Run:
         total.steps = sum(stage.steps for stage in self.stages)
 
 
+@functools.cache
+def code_digest() -> str:
+    """Digest of the source files that decide what a trained base is: one that older code trained is not taken over."""
+    package, digest = Path(__file__).parent, hashlib.sha256()
+    for file in sorted(file for pattern in DECISIVE for file in package.glob(pattern)):
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
 def _digest(module: nn.Module) -> str:
-    """Equal for modules with equal parameters and buffers: the same start, whatever file it came from."""
+    """Equal for modules with equal parameters and buffers: other weights under the same file name are another start."""
     digest = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         digest.update(name.encode())

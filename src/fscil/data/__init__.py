@@ -1,6 +1,5 @@
 """Benchmarks: data sets cut into a base session and few-shot sessions."""
 
-import difflib
 import importlib
 import os
 from dataclasses import dataclass, replace
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fscil.errors import FscilError
+from fscil.settings import suggestion
 
 if TYPE_CHECKING:
     from fscil.data.images import Ingredients
@@ -46,11 +46,21 @@ def default_root() -> Path:
 def ingredients(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> "Ingredients":
     """The images, class names and defaults of a data set, before any session is cut from it."""
     if name not in names():
-        close = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(names())}."
-        raise FscilError(f"There is no data set {name!r}; {hint}")
+        raise FscilError(f"There is no data set {name!r}: {suggestion(name, names())}")
+    if name != "folder" and (protocol.test_share, protocol.split) != (PUBLISHED.test_share, PUBLISHED.split):
+        raise FscilError(f"--test-share and --split are for the data set folder, not for {name}: leave them away.")
     folder = Path(root).expanduser() if root is not None else default_root()
     return importlib.import_module(f"fscil.data.{name}").load(folder, protocol)
+
+
+def cut(name: str, root: str | Path | None, protocol: Protocol) -> "tuple[Ingredients, Protocol]":
+    """The ingredients from which sessions are cut, and how: with `tune` those of pseudo-sessions."""
+    parts = ingredients(name, root, protocol)
+    if not protocol.tune:
+        return parts, protocol
+    from fscil.data.tuning import pseudo_sessions
+
+    return pseudo_sessions(parts, protocol), replace(protocol, base_classes=None)
 
 
 def benchmark(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> "Benchmark":
@@ -61,11 +71,8 @@ def benchmark(name: str, root: str | Path | None = None, protocol: Protocol = PU
     """
     from fscil.data.decoding import in_memory
     from fscil.data.sessions import Benchmark
-    from fscil.data.tuning import pseudo_sessions
 
-    parts = ingredients(name, root, protocol)
-    if protocol.tune:
-        parts, protocol = pseudo_sessions(parts, protocol), replace(protocol, base_classes=None)
+    parts, protocol = cut(name, root, protocol)
     built = Benchmark(name, in_memory(parts), protocol)
     built.require_shots()
     return built

@@ -22,12 +22,13 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
     folder = find(root)
     if folder is None:
         raise FscilError(f"CUB-200 is not in {root / FOLDER}: `fscil data cub200 --root {root}` downloads it.")
-    names, labels, split, classes = (_column(folder / name) for name in LISTS)
+    names, numbers, split, classes = (_column(folder / name) for name in LISTS)
+    labels = _labels(numbers, len(classes), folder / LISTS[1])
     if not len(names) == len(labels) == len(split):
         raise FscilError(f"The lists in {folder} differ in length: fetch CUB-200 again.")
     _require_images(folder / "images", names)
     train, test = (
-        [(name, int(label) - 1) for name, label, one in zip(names, labels, split, strict=True) if one == part]
+        [(name, label) for name, label, one in zip(names, labels, split, strict=True) if one == part]
         for part in ("1", "0")
     )
     return Ingredients(
@@ -51,9 +52,18 @@ def _images(folder: Path, rows: list[tuple[str, int]]) -> FileImages:
 def _column(path: Path) -> list[str]:
     """The second column of a list `number value`."""
     try:
-        return [line.split(maxsplit=1)[1].strip() for line in path.read_text().splitlines() if line.strip()]
-    except IndexError as error:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [line.split(maxsplit=1)[1].strip() for line in lines if line.strip()]
+    except (IndexError, UnicodeDecodeError) as error:
         raise FscilError(f"{path} is damaged or half downloaded: fetch CUB-200 again.") from error
+
+
+def _labels(numbers: list[str], classes: int, path: Path) -> list[int]:
+    """Labels from 0 on of the class numbers in a list, which begin with 1."""
+    wrong = [number for number in numbers if not number.isdecimal() or not 1 <= int(number) <= classes]
+    if wrong:
+        raise FscilError(f"{path} calls {wrong[0]!r} a class, but classes are 1 to {classes}: fetch CUB-200 again.")
+    return [int(number) - 1 for number in numbers]
 
 
 def _require_images(folder: Path, names: list[str]) -> None:

@@ -1,4 +1,8 @@
-"""Downloads that continue where they stopped and are used only when complete."""
+"""Downloads that continue where they stopped and are used only when complete.
+
+torchvision's `download_url` does neither: it begins anew, under the final name, waits for ever for a silent server, and
+goes over from https to http after a failure.
+"""
 
 import hashlib
 import http.client
@@ -51,15 +55,21 @@ def fetch(name: str, root: str | Path) -> None:
         raise FscilError(f"{target} is incomplete: delete it, then the same command downloads it.")
     root.mkdir(parents=True, exist_ok=True)
     packed = root / archive.url.rpartition("/")[2]
-    if not packed.is_file():
-        _download(archive, packed)
-    _unpack(packed, target)
-    packed.unlink()
+    if packed.is_file():  # put there by hand
+        if not _is_expected(packed, archive):
+            advice = "replace it, or delete it and the same command downloads it"
+            raise FscilError(f"{packed} is not the file of {archive.url} (wrong checksum): {advice}.")
+        _unpack(packed, target)
+    else:
+        part = packed.with_name(packed.name + ".part")
+        if not part.is_file() or not _is_expected(part, archive):  # else it was complete but not unpacked
+            _download(archive, part, packed)
+        _unpack(part, target)
+        part.unlink()
 
 
-def _download(archive: Archive, packed: Path) -> None:
-    """Fetch what is still missing of the archive, and give it its name once the checksum is right."""
-    part = packed.with_name(packed.name + ".part")
+def _download(archive: Archive, part: Path, packed: Path) -> None:
+    """Fetch what is still missing of the archive; `packed` is where somebody would put it by hand."""
     try:
         _fetch_rest(archive.url, part)
     except urllib.error.HTTPError as error:
@@ -68,11 +78,14 @@ def _download(archive: Archive, packed: Path) -> None:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise FscilError(f"The download of {archive.url} stopped ({reason}): the same command continues it.") from error
-    with part.open("rb") as content:
-        if hashlib.file_digest(content, "md5").hexdigest() != archive.md5:
-            part.unlink()
-            raise FscilError(f"{archive.url} was not the expected file (wrong checksum) and is deleted: try again.")
-    part.rename(packed)
+    if not _is_expected(part, archive):
+        part.unlink()
+        raise FscilError(f"{archive.url} was not the expected file (wrong checksum) and is deleted: try again.")
+
+
+def _is_expected(file: Path, archive: Archive) -> bool:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "md5").hexdigest() == archive.md5
 
 
 def _fetch_rest(url: str, part: Path) -> None:

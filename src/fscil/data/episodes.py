@@ -41,6 +41,7 @@ class Task:
     twins: Tensor | None
     classes: Tensor
     shot: int
+    weight: float = 1.0  # of the mean over its queries, where the task is one device's share and shares differ in size
 
     @property
     def way(self) -> int:
@@ -67,14 +68,23 @@ class Task:
         return self.Q if self.twins is None else torch.cat([self.Q, self.twins[:, self.shot :]])
 
     def share(self, rank: int, world: int) -> "Task":
-        """The part of one of several devices: the whole support, every world-th query."""
-        if (self.images.shape[1] - self.shot) % world:
-            raise FscilError(
-                f"{self.images.shape[1] - self.shot} queries per class cannot be shared by {world} devices; "
-                "change --query or --devices"
-            )
-        kept = [*range(self.shot), *range(self.shot + rank, self.images.shape[1], world)]
-        return Task(self.images[:, kept], None if self.twins is None else self.twins[:, kept], self.classes, self.shot)
+        """The part of one of several devices: the whole support, every world-th query.
+
+        The mean over the devices of `weight` times a mean over their queries is the mean over all queries.
+        """
+        queries, mine = self.images.shape[1] - self.shot, range(self.shot + rank, self.images.shape[1], world)
+        check_share(queries, world)
+        kept = [*range(self.shot), *mine]
+        twins = None if self.twins is None else self.twins[:, kept]
+        return Task(self.images[:, kept], twins, self.classes, self.shot, world * len(mine) / queries)
+
+
+def check_share(queries: int, world: int) -> None:
+    """Refuses episodes that leave a device without a query."""
+    if queries < world:
+        raise FscilError(
+            f"{queries} queries per class cannot be shared by {world} devices; raise --query or lower --devices"
+        )
 
 
 def episodes(images: Images, view: View, sampling: Sampling, tasks: int, steps: Steps) -> Iterator[Task]:

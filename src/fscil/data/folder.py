@@ -92,7 +92,7 @@ def _read_split(path: Path) -> dict[str, list[str]]:
         return _json_parts(text) if path.suffix == ".json" else _csv_parts(text)
     except OSError as error:
         raise FscilError(f"The split file {path} cannot be read ({error.strerror}).") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise FscilError(f"The split file {path} is not in one of the two forms: {SPLIT_FORMS}.") from error
 
 

@@ -1,5 +1,7 @@
 """Image stores: small images in memory, larger ones in files. Both give the same views of their images."""
 
+import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +20,7 @@ from fscil.errors import FscilError
 __all__ = ["Augment", "FileImages", "Images", "Ingredients", "TensorImages", "View", "cut_picture", "decode"]
 
 ChunkRandom = Callable[[int], torch.Generator]
+HASHED = 1000  # images whose bytes are copied at a time
 
 
 class Images(ABC):
@@ -40,9 +43,9 @@ class Images(ABC):
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
         """Each chunk as (len, p, p, 3), values 0..255, cut out and rearranged but not yet finished."""
 
-    def of_classes(self, classes: Iterable[int]) -> "Images":
-        """The images of these classes, in stored order."""
-        return self.select(torch.isin(self.labels, torch.tensor(list(classes), dtype=torch.int64)).nonzero()[:, 0])
+    @abstractmethod
+    def fingerprint(self) -> bytes:
+        """A digest of what the images are, apart from their labels: equal for a copy of the data set elsewhere."""
 
     def batches(self, chunks: Iterable[Tensor], view: View, rng: ChunkRandom | None = None) -> Iterator[Tensor]:
         """For each chunk of indices float32 (len, 3, p, p), normalised, channels last; `rng(i)` draws for chunk i.
@@ -86,6 +89,13 @@ class TensorImages(Images):
         if self._pixels is other._pixels:
             return TensorImages(self._pixels, labels, torch.cat([self._rows, other._rows]))
         return TensorImages(torch.cat([self.pixels, other.pixels]), labels)
+
+    def fingerprint(self) -> bytes:
+        stored = self._pixels.permute(0, 2, 3, 1)
+        digest = hashlib.blake2b(repr(tuple(stored.shape[1:])).encode())
+        for rows in self._rows.split(HASHED):
+            digest.update(stored[rows].contiguous().numpy().tobytes())
+        return digest.digest()
 
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
         stored = self._pixels.permute(0, 2, 3, 1)
@@ -139,6 +149,12 @@ class FileImages(Images):
     def joined(self, other: "FileImages") -> "FileImages":
         return FileImages(self.paths + other.paths, torch.cat([self.labels, other.labels]), self.workers)
 
+    def fingerprint(self) -> bytes:
+        """Names below the common folder and sizes: times would tell a copy apart, contents take minutes to read."""
+        folder = os.path.commonpath(self.paths) if self.paths else ""
+        files = [(os.path.relpath(path, folder), _size(path)) for path in self.paths]
+        return hashlib.blake2b(repr(files).encode()).digest()
+
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
         from torch.utils.data import DataLoader
 
@@ -154,6 +170,14 @@ class FileImages(Images):
             if isinstance(crops, FscilError):
                 raise crops
             yield torch.from_numpy(crops)
+
+
+def _size(path: str) -> int:
+    """Bytes of a file; -1 where there is none, of which reading it will tell."""
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return -1
 
 
 def _unchanged(crops: object) -> object:

@@ -38,7 +38,7 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
     parts = _find(root)
     train, test = parts["train"], parts["test"]
     if set(train) != set(test):
-        train, test = _published_split(list(parts.values()))
+        train, test = _published_split(parts, root)
     classes = sorted(train)
     return Ingredients(
         train=_images(train, classes),
@@ -77,10 +77,15 @@ def _find(root: Path) -> dict[str, ByClass]:
 
 def _listed(path: Path, images: Path, stored: dict[str, Path]) -> ByClass:
     """The images named in a csv file."""
-    with path.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    if not rows or not {"filename", "label"} <= set(rows[0]):
-        raise FscilError(f"{path} must have the columns filename,label and at least one image.")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets put a mark before the first column
+            rows = list(csv.DictReader(lines))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FscilError(f"{path} cannot be read as csv in UTF-8 ({error}): write it again.") from error
+    if not rows or not all(row.get("filename") and row.get("label") for row in rows):
+        raise FscilError(
+            f"{path} must have the columns filename,label, both filled in every row, and at least one row."
+        )
     missing = [row["filename"] for row in rows if row["filename"] not in stored]
     if missing:
         raise FscilError(f"{len(missing)} images of {path} are not in {images}, such as {missing[0]}: copy them there.")
@@ -95,10 +100,10 @@ def _tree(folder: Path) -> ByClass:
     return {child.name: sorted(filter(Path.is_file, child.iterdir())) for child in folder.iterdir() if child.is_dir()}
 
 
-def _published_split(parts: list[ByClass]) -> tuple[ByClass, ByClass]:
+def _published_split(parts: dict[str, ByClass], root: Path) -> tuple[ByClass, ByClass]:
     """Training and test images of each class, for lists that split the classes and not the images."""
     train, test = {}, {}
-    for wnid, paths in chain.from_iterable(part.items() for part in parts):
+    for wnid, paths in chain.from_iterable(part.items() for part in parts.values()):
         if wnid not in KNOWN or len(paths) != 600:
             wrong = (
                 f"Class {wnid} of miniImageNet has {len(paths)} images, not the 600 that the published split divides"
@@ -107,4 +112,7 @@ def _published_split(parts: list[ByClass]) -> tuple[ByClass, ByClass]:
         bits = np.unpackbits(np.frombuffer(base64.b64decode(KNOWN[wnid]["test"]), dtype=np.uint8))[:600]
         train[wnid] = [path for path, tested in zip(paths, bits, strict=True) if not tested]
         test[wnid] = [path for path, tested in zip(paths, bits, strict=True) if tested]
+    if set(parts) != set(PARTS):
+        wrong = f"miniImageNet in {root} has its classes in parts, train, val and test, of which val is missing"
+        raise FscilError(f"{wrong}: put val.csv or the folder val beside the other two.")
     return train, test

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -48,7 +49,6 @@ class Benchmark:
     def __init__(self, name: str, ingredients: Ingredients, protocol: Protocol):
         self.name = name
         self.class_names = ingredients.class_names  # index = label
-        self.pixels = ingredients.pixels  # native size
         self.mean, self.std, self.flips = ingredients.mean, ingredients.std, ingredients.flips
         self.base_classes = ingredients.base_classes if protocol.base_classes is None else protocol.base_classes
         self.ways = ingredients.ways if protocol.ways is None else protocol.ways
@@ -118,7 +118,8 @@ class Benchmark:
         if len(base[smallest]) <= count:
             name = self.class_names[self.session_classes[0][smallest]]
             have = len(base[smallest])
-            raise FscilError(f"Class {name} has {have} training images, too few to keep {count} of them from training.")
+            lack = f"Class {name} has {have} training images, too few to keep {count} of them from training"
+            raise FscilError(f"{lack}: lower --held_out.")
         return _joined([indices[:-count] for indices in base]), _joined([indices[-count:] for indices in base])
 
     def test_indices(self, session: int) -> Tensor:
@@ -130,11 +131,17 @@ class Benchmark:
         return self._test.select(_joined([self.test_indices(t) for t in range(upto + 1)]))
 
     def fingerprint(self) -> str:
-        """A digest of the session lists and of all labels: equal when two runs saw the same sessions."""
+        """A digest of the session lists, the labels and the images: equal when two runs saw the same sessions."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256(repr((self.name, self.class_names, self.session_classes)).encode())
         lists = [self.train_indices(t) for t in range(self.session_count)]
         for numbers in (*lists, self._train.labels, self._test.labels):
             digest.update(numbers.numpy().astype("<i8").tobytes())
+        for images in (self._train, self._test):
+            digest.update(images.fingerprint())
         return digest.hexdigest()
 
 

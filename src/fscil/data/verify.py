@@ -9,7 +9,7 @@ from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
 
-from fscil.data import PUBLISHED, Protocol, ingredients
+from fscil.data import PUBLISHED, Protocol, cut
 from fscil.data.decoding import over_files
 from fscil.data.images import FileImages, Ingredients, decode
 from fscil.data.sessions import Benchmark
@@ -42,8 +42,8 @@ class Inspection:
 
 def inspect(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> Inspection:
     """Read every file of a data set once and compare its session lists with the published ones."""
-    found = ingredients(name, root, protocol)
-    benchmark = Benchmark(name, found, protocol)
+    found, used = cut(name, root, protocol)
+    benchmark = Benchmark(name, found, used)
     unreadable, duplicates = _scan(found)
     digests = published_digests().get(name) if protocol == PUBLISHED else None
     differing = None if digests is None else differing_sessions(digests, benchmark, found)

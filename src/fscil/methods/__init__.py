@@ -1,11 +1,11 @@
 """The methods: one file each; the folder is the registry."""
 
-import difflib
 import importlib
 from pathlib import Path
 from types import ModuleType
 
 from fscil.errors import FscilError
+from fscil.settings import suggestion
 
 
 def names() -> tuple[str, ...]:
@@ -16,7 +16,5 @@ def names() -> tuple[str, ...]:
 def load(name: str) -> ModuleType:
     """The module of a method, with its `Config` and its `Method`."""
     if name not in names():
-        close = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names())}"
-        raise FscilError(f"unknown method {name!r}: {hint}")
+        raise FscilError(f"unknown method {name!r}: {suggestion(name, names())}")
     return importlib.import_module(f"fscil.methods.{name}")

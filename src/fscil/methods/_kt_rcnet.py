@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
+OWN_BASE = "base of f2"  # the stage in which f2 is trained where it does not start as f1
 
 
 def local_loss(logits: Tensor, y: Tensor, sessions: int, smoothing: float) -> Tensor:
@@ -47,7 +49,7 @@ def own_base(method: Method, base: Session, run: Run) -> None:
         torch.default_generator.manual_seed(run.rng("f2").initial_seed())
         method.f2.load_state_dict(encoders.build(c.encoder, c.pixels, c.weights).state_dict())
     net = Net(method.f2, CosineHead(method.f2.dim, len(base.classes), c.scale, run.rng("head of f2")))
-    fit_base(method, net, base, run, {"for": "f2"}, stage="base of f2")
+    fit_base(method, net, base, run, {"for": "f2"}, stage=OWN_BASE)
 
 
 def check_base(method: Method, base: Session) -> None:
@@ -83,8 +85,9 @@ def planned(method: Method, base: Session) -> list[Plan]:
     """The stages of the base session, to the image."""
     c, n, p = method.config, len(base.train), method.config.pixels
     held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0
-    bases = base_plan(c.base, p, n) * (2 if c.start == "own" else 1)
-    stages = [*bases, Plan("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
+    bases = base_plan(c.base, p, n)
+    own = [replace(row, stage=row.stage.replace("base", OWN_BASE)) for row in bases if c.start == "own"]
+    stages = [*bases, *own, Plan("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
     epochs, small = c.transfer.epochs, c.task_pixels or p
     if c.complement == "resa":
         images, tasks = c.way * (c.shot + c.query), epochs * c.tasks

@@ -54,6 +54,9 @@ class Needs:
 
     oracle: bool = False  # all earlier training images
     exemplars: str = ""  # images kept of earlier sessions, in words: "2 images per class"
+    in_all: int = 0  # most of these, of whatever classes
+    per_class: int = 0  # on top, most of these of every class
+    per_new_class: float = 0  # on top, most of these of every class learned after the base session; inf: all it has
     total_classes: bool = False  # the number of all classes, known in advance
     stages: bool = False  # an encoder made of several stages
     convolutions: bool = False  # an encoder whose convolutions can be masked
@@ -61,6 +64,15 @@ class Needs:
     def keeps(self) -> str:
         kept = "all training images" if self.oracle else self.exemplars or "class prototypes"
         return f"{kept}, the total number of classes" if self.total_classes else kept
+
+    def most_kept(self, base: int, new: int, shots: int) -> int:
+        """The most exemplars once `base` classes and, from `shots` images each, `new` ones are learned."""
+        return int(self.in_all + self.per_class * (base + new) + min(self.per_new_class, shots) * new)
+
+    def of_encoder(self) -> str:
+        """What the encoder has to be made of, in words."""
+        asked = {"several stages": self.stages, "convolutions": self.convolutions}
+        return ", ".join(words for words, wanted in asked.items() if wanted) or "nothing"
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,7 @@ class Method(nn.Module):
 
     needs = Needs()
     frozen = False  # whether nothing is trained after the base session
+    reconstruction = ""  # what neither paper nor released code tells, so that it is ours; printed in every table
     config: Common
 
     def __init__(self, config: Any, encoder: Encoder):
@@ -147,7 +160,7 @@ class Taught(Method):
         """The read-out of the base session: whitening, and class means as prototypes of every branch (Eq. 3 and 4)."""
         for branch in self.branches.eval():
             branch.prototypes.clear()
-            f = embed_all(branch.embed, session.train, self.test_view(session), run)
+            f = embed_all(branch.pooled, session.train, self.test_view(session), run)
             if self.config.shrinkage < 1:
                 f = branch.whiten(f, session.train.labels, self.config.shrinkage)
             branch.prototypes.add(session.train.labels, f)

@@ -59,10 +59,13 @@ class Reducible(Rehearsing):
 class Reduced(Rehearsing):
     """Cross-entropy on the new images, terms on the anchors, the largest logit."""
 
+    reconstruction = "loss on the anchors"
+
     def __init__(self, config: Any, encoder: Encoder):
         super().__init__(config, encoder, GrowingLinear(encoder.dim, length=1.0))
         r = config.reduction
-        self.needs = Needs(exemplars=f"{r.anchors} base images, {r.per_new_class} per new class", stages=True)
+        words = f"{r.anchors} base images, {r.per_new_class} per new class"
+        self.needs = Needs(exemplars=words, in_all=r.anchors, per_new_class=r.per_new_class, stages=True)
 
     def learn_base(self, session: Session, run: Run) -> None:
         """Cross-entropy; anchors are drawn from all base images."""

@@ -117,7 +117,8 @@ class Method(_method.Prototypical):
         trained = nn.ModuleList([self.encoder, self.projection]).requires_grad_(True)
         for epoch in run.epochs("meta-learning", trained, trained, c.meta, c.tasks):
             for task in episodes(base.train, self.train_view(base), sampling, c.tasks, epoch):
-                epoch.step(self.loss(task.share(run.rank, run.world)))
+                share = task.share(run.rank, run.world)
+                epoch.step(share.weight * self.loss(share))
 
     def loss(self, task: Task) -> Tensor:
         """Binary cross-entropy of the sharpened, normalised similarities; the prototypes get no gradient."""

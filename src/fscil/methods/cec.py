@@ -95,7 +95,8 @@ class Method(_method.Prototypical):
             augmented = c.augmented_epochs is None or epoch.number < c.augmented_epochs
             view = self.train_view(base) if augmented else self.plain_view(base)
             for task in episodes(base.train, view, self.sampling, c.tasks, epoch):
-                epoch.step(self.loss(task.share(run.rank, run.world)))
+                share = task.share(run.rank, run.world)
+                epoch.step(share.weight * self.loss(share))
 
     def plain_view(self, session: Session) -> View:
         """The test view, in the form of an augmentation that does nothing."""

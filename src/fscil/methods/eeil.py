@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from fscil.data.images import TensorImages
-from fscil.data.sessions import Session
+from fscil.data.sessions import Benchmark, Session
 from fscil.methods import _method
 from fscil.methods._base import Net, cross_entropy
 from fscil.methods._headed import Tuning
@@ -37,7 +37,7 @@ from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import blockwise_distillation
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
-from fscil.nn.memory import first_of_each, herded, quota
+from fscil.nn.memory import first_of_each, herded, quota, require_room
 from fscil.training import Run
 
 
@@ -67,7 +67,11 @@ class Method(Reducible):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
-        self.needs = Needs(exemplars=f"{config.memory} images in all")
+        self.needs = Needs(exemplars=f"{config.memory} images in all", in_all=config.memory)
+
+    def check(self, benchmark: Benchmark) -> None:
+        super().check(benchmark)
+        require_room(self.config.memory, len(benchmark.order))
 
     @property
     def quota(self) -> int:
@@ -95,7 +99,8 @@ class Method(Reducible):
                 old = before(x)
             logits = self.net(x)
             kept = blockwise_distillation(logits, old, before.head.widths, c.temperature)
-            std = gradient_noise(c.noise, epoch.number, len(x) if c.noise_on == "sum" else 1)
+            batch = run.world * len(x)  # x is the share of one device, and all of them draw the same noise
+            std = gradient_noise(c.noise, epoch.number, batch if c.noise_on == "sum" else 1)
             with noisy_gradients(self.net.parameters(), std, epoch.rng("noise", epoch.next)):
                 epoch.step(cross_entropy(logits, rows, tuning) + c.distill * kept)
 

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from fscil.data.episodes import Sampling, episodes
 from fscil.data.images import View
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent
+from fscil.descent import Descent, within
 from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._base import Net, cross_entropy, freeze, label_rows, prepare, training_pixels
@@ -67,11 +67,19 @@ class Config(_method.Common):
     skewed_noise: bool = False  # whether the noise has the slip of the released code
     round_gradient: bool = False  # whether gradients of sessions are multiples of b/4 (released code: yes)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self, draws=(1, math.inf))
+        if self.spread and self.draws < 2:
+            raise FscilError(
+                "spread is a standard deviation over draws of noise, but draws is 1; set --draws 2 or --spread 0"
+            )
+
 
 class Method(Tuned):
     """One Branch, a cube around its last layers, and the images of new classes."""
 
-    needs = Needs(exemplars="all images of new classes", convolutions=True)
+    needs = Needs(exemplars="all images of new classes", per_new_class=math.inf, convolutions=True)
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
@@ -113,23 +121,23 @@ class Method(Tuned):
         net.train()
         for epoch in run.epochs("base", net, net, c.base, self.steps(session)):
             view = self.train_view(session, training_pixels(c.base, c.pixels, epoch.progress))
-            for x, rows in self.batches(session, view, epoch, run):
+            for x, rows, weight in self.batches(session, view, epoch, run):
                 noisy = epoch.progress >= c.noise_from
-                epoch.step(self.loss(net, x, rows, epoch) if noisy else cross_entropy(net(x), rows, c.base))
+                epoch.step(weight * (self.loss(net, x, rows, epoch) if noisy else cross_entropy(net(x), rows, c.base)))
 
     def steps(self, session: Session) -> int:
         return math.ceil(len(session.train) / self.config.base.batch)
 
-    def batches(self, session: Session, view: View, epoch: Epoch, run: Run) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and rows of their classes, some classes at a time or all mixed."""
+    def batches(self, session: Session, view: View, epoch: Epoch, run: Run) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """Images, rows of their classes and the weight of their mean, some classes at a time or all mixed."""
         c, row = self.config, label_rows(session.classes)
         if c.per_class:
             for task in episodes(session.train, view, self.sampling, self.steps(session), epoch):
                 task = task.share(run.rank, run.world)
-                yield task.Q.flatten(0, 1), row[task.classes].repeat_interleave(task.Q.shape[1])
+                yield task.Q.flatten(0, 1), row[task.classes].repeat_interleave(task.Q.shape[1]), task.weight
         else:
             for x, y in epoch.batches(session.train, view, c.base.batch):
-                yield x, row[y]
+                yield x, row[y], 1.0  # `epoch` weighs these itself
 
     def loss(self, net: Net, x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
         """Mean over draws of noise: cross-entropy, and how far the class means of the batch move."""

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fscil.data.sessions import Session
+from fscil.data.sessions import Benchmark, Session
 from fscil.methods import _method
 from fscil.methods._headed import Tuning
 from fscil.methods._method import Needs, Plan
@@ -34,7 +34,7 @@ from fscil.methods._topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import one_vs_all
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
-from fscil.nn.memory import first_of_each, quota
+from fscil.nn.memory import first_of_each, quota, require_room
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import cosine
 from fscil.training import Run
@@ -61,7 +61,11 @@ class Method(Reducible):
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
         self.means = Prototypes(encoder.dim)
-        self.needs = Needs(exemplars=f"{config.memory} images in all")
+        self.needs = Needs(exemplars=f"{config.memory} images in all", in_all=config.memory)
+
+    def check(self, benchmark: Benchmark) -> None:
+        super().check(benchmark)
+        require_room(self.config.memory, len(benchmark.order))
 
     def learn_base(self, session: Session, run: Run) -> None:
         plain = self.config.base_loss == "cross-entropy"

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.data.episodes import Mix, Sampling, Synthesis, Task, episodes
+from fscil.data.episodes import Mix, Sampling, Synthesis, Task, check_share, episodes
 from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent, within
 from fscil.errors import FscilError
@@ -75,8 +75,11 @@ class Config(_method.Common):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        at_least_one = (1, math.inf)
+        within(self, tasks=at_least_one, way=at_least_one, shot=at_least_one, query=at_least_one)
+        within(self, pseudo_sessions=(1, self.way), task_pixels=(0, math.inf), feature_scale=(0, math.inf))
         within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
-        within(self, pseudo_sessions=(1, self.way))
+        within(self, local_smoothing=(0, 0.5))  # of two classes, the true one must not get less than the wrong one
         if self.W1 == "learned" and self.shrinkage < 1:
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
         if self.complement == "resa" and not (self.global_weight or self.local_weight):
@@ -116,6 +119,8 @@ class Method(_method.Frozen):
 
     def learn_base(self, base: Session, run: Run) -> None:
         c, (B, C) = self.config, self.branches
+        if c.complement == "resa":
+            check_share(c.query, run.world)  # now: the first episode comes after the whole base training
         learned = fit_cosine_classifier(self, self.f1, base, run)  # Eq. 1 and 2
         if c.start == "f1":
             self.f2.load_state_dict(self.f1.state_dict())
@@ -157,7 +162,8 @@ class Method(_method.Frozen):
                 self.weight_computing(self.branches[1], base, run)
             self.f2.train(c.batch_norm == "train")
             for task in episodes(base.train, self.train_view(base, c.task_pixels), sampling, c.tasks, epoch):
-                epoch.step(self.loss(task.share(run.rank, run.world)))
+                share = task.share(run.rank, run.world)
+                epoch.step(share.weight * self.loss(share))
 
     def loss(self, task: Task) -> Tensor:
         """L = lambda_1 L_global + lambda_2 L_local of one task, Algorithm 1 line by line."""

@@ -13,8 +13,8 @@ margin                      config.margin
 This is a reconstruction from the abstract; there is no code. The form of the smoothing, margin, rates and steps are
 ours. The paper pairs a CNN with a Transformer; a Transformer trained from nothing on small images is weak, so the
 second network is by default a small CNN of another kind (`second`; timm:NAME gives a Transformer, at its own image
-size). Two networks cost more than the one of most other methods. With `--new.epochs 0` it is the plain ensemble of two
-prototype classifiers, the row to compare with.
+size, which is one piece and cannot be tuned). Two networks cost more than the one of most other methods. With
+`--new.epochs 0` it is the plain ensemble of two prototype classifiers, the row to compare with.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,11 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.data.sessions import Session
+from fscil.data.sessions import Benchmark, Session
 from fscil.descent import Descent, Training
+from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._base import Net, base_plan, fit_base, fit_cosine_classifier
-from fscil.methods._method import Plan
+from fscil.methods._method import Needs, Plan
 from fscil.methods._tuned import Tuned
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
@@ -55,6 +56,8 @@ class Config(_method.Common):
 class Method(Tuned):
     """Two Branches, A and B, with different encoders."""
 
+    needs = Needs(stages=True)
+    reconstruction = "triplet loss, rates and steps"
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
@@ -70,6 +73,15 @@ class Method(Tuned):
     def second_training(self) -> Training:
         """How the second network is trained on the base session."""
         return replace(self.config.base, epochs=round(self.config.second_share * self.config.base.epochs))
+
+    def check(self, benchmark: Benchmark) -> None:
+        c = self.config
+        for option, name, branch in zip(("encoder", "second"), (c.encoder, c.second), self.branches, strict=True):
+            if c.new.epochs and len(branch.encoder.stages) == 1:
+                raise FscilError(
+                    f"a session tunes the last block, but encoder {name} is one piece; "
+                    f"take another --{option} or set --new.epochs 0"
+                )
 
     def learn_base(self, session: Session, run: Run) -> None:
         c, (first, second) = self.config, (branch.encoder for branch in self.branches)

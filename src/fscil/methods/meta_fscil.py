@@ -78,10 +78,12 @@ class Method(Headed):
     """Encoder with gates and a cosine classifier, both of which every session moves."""
 
     needs = Needs(exemplars="nothing", stages=True)
+    reconstruction = "learning rates, number of sequences and gates"
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        gated = modulated(encoder) if config.bgm == "light" else encoder
+        several = len(encoder.stages) > 1  # `check` refuses gates on an encoder of one piece
+        gated = modulated(encoder) if config.bgm == "light" and several else encoder
         super().__init__(config, gated, GrowingCosine(encoder.dim, config.scale))
         self._plain = [encoder]  # in a list: its stages already belong to the gated encoder
 

@@ -13,10 +13,10 @@ L_mr, K, m                  margin_ranking, config.hardest, config.margin
 R_s                         config.exemplars                herded
 
 As in the authors' code: imprinted rows, frozen old rows, no ReLU behind the last block (`base_session` "lucir"). With
-`base_session` "shared" the base session is that of the other cosine methods and eta is learned from session 1 on;
-features are then never negative and all close to each other, so that imprinted rows beat learned ones: set `imprint`
-to false, as F2M's port does. The recipe topic_reduction is the row "NCM" that TOPIC and those after it print: see
-_topic_reduction.
+`base_session` "shared" the base session is trained like that of the other cosine methods (it is the very same if
+`scale` is theirs) and eta is learned from session 1 on; features are then hardly ever negative and close to each
+other, so that imprinted rows beat learned ones: set `imprint` to false, as F2M's port does. The recipe topic_reduction
+is the row "NCM" that TOPIC and those after it print: see _topic_reduction.
 """
 
 import math
@@ -39,7 +39,7 @@ from fscil.nn.heads import GrowingCosine, imprinted_rows, random_rows
 from fscil.nn.relations import cosine
 from fscil.training import Run
 
-ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU)
+ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU)
 PASSIVE = (nn.Identity, nn.MaxPool2d, nn.AvgPool2d)
 
 
@@ -48,7 +48,7 @@ class Config(_method.Common):
     """Defaults are the authors' settings for CIFAR-100."""
 
     scale: float = 1.0  # eta at the start of training
-    base_session: Literal["lucir", "shared"] = "lucir"  # lucir: learned eta, signed features; shared: as other methods
+    base_session: Literal["lucir", "shared"] = "lucir"  # lucir: learned eta, signed features; shared: neither
     exemplars: int = 20  # exemplars per class
     less_forget: float = 5.0  # lambda_base; lambda = lambda_base * sqrt(old classes / new classes)
     margin: float = 0.5  # m of the margin ranking
@@ -70,7 +70,7 @@ class Method(Reducible):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder, GrowingCosine(encoder.dim, config.scale, learned=True))
-        self.needs = Needs(exemplars=f"{config.exemplars} images per class")
+        self.needs = Needs(exemplars=f"{config.exemplars} images per class", per_class=config.exemplars)
         self.signed = config.base_session == "lucir" and remove_last_activation(encoder)
 
     def check(self, benchmark: Benchmark) -> None:

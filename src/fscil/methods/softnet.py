@@ -64,7 +64,7 @@ class Config(_method.Common):
 class Method(Tuned):
     """One Branch, every convolution of it behind a mask."""
 
-    needs = Needs(convolutions=True)
+    needs = Needs(stages=True, convolutions=True)
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):

@@ -42,7 +42,7 @@ from fscil.training import Run
 
 @dataclass(frozen=True, kw_only=True)
 class Config(_method.Common):
-    """Defaults are the paper, with the weights and schedule of the released CIFAR-100 script."""
+    """Defaults are the paper's equations; weights, schedule and `new.old_rows` are those of the CIFAR-100 script."""
 
     feature_length: float = 1.0  # length to which features are brought before the linear classifier; 0: as they are
     nodes: int = 400  # nodes of the base session, each with one image; a new class adds one
@@ -72,12 +72,15 @@ class Config(_method.Common):
 class Method(Rehearsing):
     """Anchor loss and min-max loss on the nodes of a neural gas."""
 
+    reconstruction = "losses and neural gas"
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
         self.gas = NeuralGas(encoder.dim)
-        self.needs = Needs(exemplars=f"{config.nodes} base images, 1 per new class", stages=True)
+        self.needs = Needs(
+            exemplars=f"{config.nodes} base images, 1 per new class", in_all=config.nodes, per_new_class=1, stages=True
+        )
 
     def learn_base(self, session: Session, run: Run) -> None:
         c = self.config

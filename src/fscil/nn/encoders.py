@@ -1,6 +1,5 @@
 """Encoders by name: `stages`, `pool`, `dim`, `pixels`; images (n, 3, p, p) -> features (n, dim) in float32."""
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,10 @@ from torch import Tensor, nn
 from fscil.errors import FscilError
 from fscil.nn import compute, scratch
 from fscil.nn.weights import load_weights
+from fscil.settings import suggestion
 
 AS_PUBLISHED = MappingProxyType({"zero_init_last": False})  # timm alone starts the last norm of a block at zero
+RESNET18 = "resnet18.tv_in1k"  # with torchvision's weights, those of the published results; timm prefers its own
 
 
 class Encoder(nn.Module):
@@ -95,15 +96,13 @@ def unsized(name: str, pixels: int, weights: str | None = None) -> Encoder:
     if name.startswith("timm:"):
         return _timm(name.removeprefix("timm:"), pixels, weights)
     if name not in BUILDERS:
-        close = difflib.get_close_matches(name, BUILDERS, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise FscilError(f"unknown encoder {name!r}; {hint}known: {', '.join(BUILDERS)}, timm:NAME")
+        raise FscilError(f"unknown encoder {name!r}: {suggestion(name, [*BUILDERS, 'timm:NAME'])}")
     return BUILDERS[name](pixels, weights)
 
 
 def _resnet18(pixels: int, weights: str | None) -> Encoder:
     """ResNet-18 with the ImageNet stem, the paper's encoder (512-d)."""
-    net = _create_timm("resnet18", weights, AS_PUBLISHED)
+    net = _create_timm(RESNET18, weights, AS_PUBLISHED)
     stem = nn.Sequential(net.conv1, net.bn1, net.act1, net.maxpool)
     return Encoder(nn.Sequential(stem, net.layer1, net.layer2, net.layer3, net.layer4), 512, pixels)
 
@@ -111,7 +110,7 @@ def _resnet18(pixels: int, weights: str | None) -> Encoder:
 def _resnet18_small(pixels: int, weights: str | None) -> Encoder:
     """ResNet-18 with a 3x3 stem and no max-pool, for small images (512-d)."""
     _no_weights("resnet18_small", weights)
-    net = _create_timm("resnet18", None, AS_PUBLISHED)
+    net = _create_timm(RESNET18, None, AS_PUBLISHED)
     stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), net.bn1, net.act1)
     return Encoder(nn.Sequential(stem, net.layer1, net.layer2, net.layer3, net.layer4), 512, pixels)
 
@@ -164,7 +163,7 @@ class _TimmFeatures(nn.Module):
 
 
 def _timm(name: str, pixels: int, weights: str | None) -> Encoder:
-    """Any timm model, as one stage."""
+    """Any timm model, as one stage; the name may end with the tag of its weights, as in resnet18.a1_in1k."""
     net = _create_timm(name, weights)
     dim = getattr(net, "head_hidden_size", net.num_features)  # some heads widen the features before they are classified
     return Encoder(nn.Sequential(_TimmFeatures(net)), dim, pixels, _TimmPool(net))
@@ -173,9 +172,9 @@ def _timm(name: str, pixels: int, weights: str | None) -> Encoder:
 def _create_timm(name: str, weights: str | None, start: Mapping[str, bool] = MappingProxyType({})) -> nn.Module:
     import timm
 
-    if name not in timm.list_models():
-        close = difflib.get_close_matches(name, timm.list_models(), 1)
-        raise FscilError(f"timm has no model {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+    known = timm.list_models(include_tags="." in name)  # timm's own is_model takes any tag
+    if name not in known:
+        raise FscilError(f"timm has no model {name!r}; {suggestion(name, known)}")
     if weights == "pretrained":
         try:
             return timm.create_model(name, pretrained=True, num_classes=0, **start)

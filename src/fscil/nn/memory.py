@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.images import Images, TensorImages, View
+from fscil.errors import FscilError
 
 
 def stored(images: Images, view: View) -> TensorImages:
@@ -52,7 +53,15 @@ class ExemplarMemory(nn.Module):
 
 def quota(memory: int, classes: int) -> int:
     """Exemplars of one class where `memory` images of all classes together are kept."""
-    return max(1, memory // classes)
+    return memory // classes
+
+
+def require_room(memory: int, classes: int) -> None:
+    """Refuses a memory in which not every class has a place."""
+    if memory < classes:
+        raise FscilError(
+            f"a memory of {memory} images has no room for each of {classes} classes; set --memory to {classes} or more"
+        )
 
 
 def first_of_each(labels: Tensor, count: int) -> Tensor:

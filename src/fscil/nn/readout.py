@@ -74,6 +74,6 @@ def _product(query: Tensor, keys: Tensor) -> Tensor:
     share = len(keys) // parts
     if len(query) != 1 or share < MANY:
         return query @ keys.T
-    shared = keys[: parts * share].view(parts, share, -1)
-    products = torch.bmm(shared, query.T.expand(parts, -1, 1)).view(1, -1)
-    return torch.cat([products, query @ keys[parts * share :].T], 1)
+    shared, rest = keys[: parts * share].view(parts, share, -1), keys[parts * share :]
+    products = torch.bmm(shared, query.contiguous().T.expand(parts, -1, 1)).view(1, -1)
+    return torch.cat([products, query @ rest.T], 1) if len(rest) else products

@@ -17,12 +17,13 @@ from fscil.report.rows import sections
 from fscil.report.runs import Run, read_folder
 from fscil.report.sources import find
 from fscil.report.tables import section_table
-from fscil.report.terminal import run_line, session_line, terminal_table
+from fscil.report.terminal import method_lines, run_line, session_line, terminal_table
 from fscil.report.text import write
 
 __all__ = [
     "Run",
     "load",
+    "method_lines",
     "run_line",
     "session_line",
     "summarise",

@@ -142,5 +142,13 @@ COSTS = (
         lambda row, branch: Cell(f"{row.mean(lambda run: run.peak_memory / 1e9):.2f}"),
     ),
     Column("keeps", COST, "what the method keeps of earlier sessions", fact("keeps"), words=True),
+    Column("encoder needs", COST, "what the encoder has to be made of", fact("encoder_needs"), words=True),
     Column("selection", COST, "how the weights that are tested were chosen", fact("selection"), words=True),
+    Column(
+        "reconstructed",
+        COST,
+        "what neither the paper nor released code tells of the method, so that it is ours",
+        fact("reconstruction"),
+        words=True,
+    ),
 )

@@ -21,6 +21,7 @@ SUMMARIES = (  # the first that fits is printed; "all" stands for every session
     ("first", "last", "Avg", "new", "HM", "gain", "PMAC", "n"),
     ("first", "last", "Avg", "new", "n"),
 )
+ABOUT = ("encoder", "pixels", "parameters (M)", "keeps", "encoder needs", "selection", "reconstructed")
 
 
 def terminal_table(runs: Iterable[Run], width: int | None = None) -> rich.table.Table:
@@ -66,6 +67,13 @@ def own_lines(table: Table) -> list[Line]:
 
 def terminal_cell(cell: Cell | None) -> str:
     return f"{cell.text}\n±{cell.std}" if cell and cell.std else cell.text if cell else ""
+
+
+def method_lines(runs: Iterable[Run]) -> list[str]:
+    """One line per row of the terminal's table: with what its numbers were made, as far as its runs tell."""
+    lines = [line for section in sections(runs) for line in own_lines(section_table(section)) if not line.branch]
+    told = ["; ".join(f"{name} {line.cells[name].text}" for name in ABOUT if name in line.cells) for line in lines]
+    return [f"{line.label}: {facts}" for line, facts in zip(lines, told, strict=True) if facts]
 
 
 def session_line(index: int, learned: Sequence[str], metrics: SessionMetrics) -> str:
