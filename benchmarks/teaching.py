@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fscil import backbones, looking, modelfile, show, teaching
-from fscil.model import AT_ONCE, Model
+from fscil import show
 from fscil.nn.folding import folded
+from fscil.teach import backbones, looking, modelfile, teaching
+from fscil.teach.model import AT_ONCE, Model
 
 CLASSES = 10_000
 

@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fscil import backbones, learning, modelfile
-from fscil.model import Model
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
-from fscil.transfer import Settings
+from fscil.teach import backbones, learning, modelfile
+from fscil.teach.model import Model
+from fscil.teach.transfer import Settings
 
 BIRDS = ("crow", "jay", "kite", "owl", "robin", "wren")
 QUICK = Settings(tasks=30, dropout=0.2)

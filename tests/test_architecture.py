@@ -9,33 +9,36 @@ PACKAGE = Path(__file__).parent.parent / "src" / "fscil"
 
 # Folder or module -> what it must not import.
 FORBIDDEN = {
-    "data": ("methods", "nn", "training", "stages", "runfolder", "protocol", "experiment", "report", "cli", "model"),
-    "nn": ("methods", "training", "stages", "runfolder", "protocol", "experiment", "report", "cli", "model", "photos"),
-    "methods": ("protocol", "experiment", "report", "cli"),
-    "report": ("methods", "nn", "training", "protocol", "experiment", "cli"),
-    "metrics.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli"),
-    "runfolder.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli"),
-    "training.py": ("methods", "protocol", "experiment", "report", "cli"),
-    "stages.py": ("methods", "protocol", "experiment", "report", "cli"),
-    "planning.py": ("training", "protocol", "experiment", "report", "cli"),
-    "model.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier", "photos"),
-    "modelfile.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier", "learning"),
-    "learning.py": ("methods", "training", "protocol", "experiment", "report", "cli", "classifier"),
-    "classifier.py": ("methods", "training", "protocol", "experiment", "report", "cli"),
-    "protocol.py": ("experiment", "report", "cli"),
+    "data": ("methods", "nn", "training", "stages", "runfolder", "protocol", "experiment", "report", "cli", "teach"),
+    "nn": ("methods", "training", "stages", "runfolder", "protocol", "experiment", "report", "cli", "teach"),
+    "methods": ("protocol", "experiment", "report", "cli", "teach"),
+    "report": ("methods", "nn", "training", "protocol", "experiment", "cli", "teach"),
+    "metrics.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli", "teach"),
+    "runfolder.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli", "teach"),
+    "training.py": ("methods", "protocol", "experiment", "report", "cli", "teach"),
+    "stages.py": ("methods", "protocol", "experiment", "report", "cli", "teach"),
+    "planning.py": ("training", "protocol", "experiment", "report", "cli", "teach"),
+    "protocol.py": ("experiment", "report", "cli", "teach"),
+    "experiment.py": ("report", "cli", "teach"),
+    "teach": ("report", "cli", "classifier"),
+    "teach/model.py": ("methods", "training", "protocol", "experiment", "teach.photos", "teach.looking"),
+    "teach/modelfile.py": ("methods", "training", "protocol", "experiment", "teach.learning", "teach.looking"),
+    "teach/learning.py": ("methods", "training", "protocol", "experiment", "teach.modelfile", "teach.full"),
+    "classifier.py": ("methods", "training", "protocol", "experiment", "report", "cli", "teach.cli", "teach.full"),
 }
 
 
 def imports(file: Path) -> set[str]:
-    """First names below fscil that a file imports: fscil.nn.heads -> nn."""
+    """Names below fscil that a file imports: fscil.nn.heads -> nn, fscil.teach.photos -> teach, teach.photos."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fscil":
-            parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+            parts = node.module.split(".")[1:]
+            found |= {".".join(parts[:2])} if len(parts) > 1 else set()
+            found |= {".".join([*parts, alias.name]) for alias in node.names if len(parts) < 2}
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("fscil.")}
-    return found
+            found |= {alias.name.removeprefix("fscil.") for alias in node.names if alias.name.startswith("fscil.")}
+    return found | {name.split(".")[0] for name in found}
 
 
 def files(place: str) -> list[Path]:
@@ -63,7 +66,7 @@ def test_of_the_images_nn_knows_the_stores_alone() -> None:
 def test_every_module_is_in_the_table() -> None:
     page = (PACKAGE.parent.parent / "docs" / "architecture.md").read_text("utf-8")
     folders = [folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists()]
-    modules = [file.name for file in PACKAGE.glob("[!_]*.py")]
+    modules = [file.name for file in (*PACKAGE.glob("[!_]*.py"), *(PACKAGE / "teach").glob("[!_]*.py"))]
     assert [name for name in (*modules, *(f"{folder}/" for folder in folders)) if f"`{name}`" not in page] == []
 
 
@@ -81,4 +84,6 @@ def test_nothing_imports_a_particular_method() -> None:
 def test_the_check_sees_imports(tmp_path: Path) -> None:
     file = tmp_path / "one.py"
     file.write_text("from fscil.nn.heads import CosineHead\nimport fscil.report\nfrom fscil import methods\n")
-    assert imports(file) == {"nn", "report", "methods"}
+    assert imports(file) == {"nn", "nn.heads", "report", "methods"}
+    file.write_text("from fscil.teach import photos\n")
+    assert imports(file) == {"teach", "teach.photos"}

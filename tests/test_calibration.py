@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fscil import calibration
-from fscil.calibration import Calibration, Rehearsal, auroc, balance, fit, rehearsals
+from fscil.teach import calibration
+from fscil.teach.calibration import Calibration, Rehearsal, auroc, balance, fit, rehearsals
 
 
 def noisy(photos: int, classes: int, noise: float, seed: int = 0) -> Rehearsal:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fscil import cli, modelfile
+from fscil import cli
 from fscil.data.images import cut_picture
-from fscil.looking import glance
-from fscil.photos import read
+from fscil.teach import modelfile
+from fscil.teach.looking import glance
+from fscil.teach.photos import read
 from test_pretrained import installed
 
 PAGE = Path(__file__).parent.parent / "docs" / "teach.md"

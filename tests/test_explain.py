@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fscil import explain
 from fscil.errors import FscilError
-from fscil.model import Model
+from fscil.teach import explain
+from fscil.teach.model import Model
 
 pytest.importorskip("pytorch_grad_cam", reason="explain needs the extra fscil[explain]")
 
@@ -35,7 +35,7 @@ def test_a_map_follows_what_the_relation_sees(birds: Model) -> None:
 
 
 def test_features_have_no_picture(tmp_path: Path) -> None:
-    from fscil import backbones
+    from fscil.teach import backbones
 
     with pytest.raises(FscilError, match="no picture to explain"):
         explain.explain(backbones.of_features(3), Image.new("RGB", (9, 9)), tmp_path / "why.png")

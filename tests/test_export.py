@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from albums import BIRDS
-from fscil import backbones, export, learning, teaching
 from fscil.errors import FscilError
-from fscil.model import Model
+from fscil.teach import backbones, export, learning, teaching
+from fscil.teach.model import Model
 
 ort = pytest.importorskip("onnxruntime", reason="export needs the extra fscil[onnx]")
 pytest.importorskip("onnxscript", reason="export needs the extra fscil[onnx]")

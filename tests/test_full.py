@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from albums import BIRDS, photos, picture
-from fscil import backbones, cli, full, learning, methods, modelfile, settings
+from fscil import cli, methods, settings
 from fscil.errors import FscilError
-from fscil.looking import answers, look
+from fscil.teach import backbones, full, learning, modelfile
+from fscil.teach.looking import answers, look
 
 RECIPE = """
 encoder = "tiny"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from torch import Tensor
 
-from fscil import backbones, journal, modelfile
 from fscil.errors import FscilError
-from fscil.journal import Journal, Step
-from fscil.model import Model
+from fscil.teach import backbones, journal, modelfile
+from fscil.teach.journal import Journal, Step
+from fscil.teach.model import Model
 
 NAMES = st.sampled_from(["jay", "wren", "hoopoe", "blue jay", "Star"])
 VECTORS = st.lists(st.integers(-50, 50), min_size=3, max_size=3)

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from albums import BIRDS, empty_model, photos
-from fscil import modelfile, runfolder, teaching
+from fscil import runfolder
 from fscil.errors import FscilError
-from fscil.looking import look
-from fscil.model import Model
+from fscil.teach import modelfile, teaching
+from fscil.teach.looking import look
+from fscil.teach.model import Model
 
 
 def notes_of(path: Path) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from PIL import Image
 
 import albums as album
 from albums import picture
-from fscil import photos
 from fscil.data.images import decode
 from fscil.data.views import View
-from fscil.photos import Unreadable, read
+from fscil.teach import photos
+from fscil.teach.photos import Unreadable, read
 
 VIEW = View(16, (0.5,) * 3, (0.5,) * 3)
 RED, BLUE = (200, 30, 30), (30, 30, 200)

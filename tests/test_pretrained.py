@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fscil import backbones, pretrained
 from fscil.errors import FscilError
-from fscil.nn import efficientnet_lite, encoders
+from fscil.nn import efficientnet_lite, encoders, pretrained
+from fscil.teach import backbones
 
 
 def installed(name: str) -> str:

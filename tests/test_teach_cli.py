@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from albums import BIRDS, photos, picture
-from fscil import Classifier, cli, modelfile
+from fscil import Classifier, cli
+from fscil.teach import modelfile
 
 Fscil = Callable[..., tuple[object, str, str]]
 
@@ -202,7 +203,7 @@ def test_help_of_a_verb_imports_nothing_heavy() -> None:
 
 def test_teaching_imports_no_model_zoo_and_no_scikit_learn(learned_file: Path) -> None:
     code = (
-        "import sys; import fscil.modelfile, fscil.teaching\n"
+        "import sys; import fscil.teach.modelfile, fscil.teach.teaching\n"
         "heavy = ('timm', 'torchvision', 'sklearn', 'scipy', 'matplotlib', 'lightning_fabric')\n"
         "print([m for m in heavy if m in sys.modules])"
     )

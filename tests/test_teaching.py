@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from albums import photos, picture
-from fscil import teaching
 from fscil.errors import FscilError
-from fscil.looking import answers, look
-from fscil.model import Model
+from fscil.teach import teaching
+from fscil.teach.looking import answers, look
+from fscil.teach.model import Model
 
 
 def test_a_new_class_is_recognised_and_the_old_ones_stay(birds: Model, hoopoes: list[Path], album: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_new_class_is_recognised_and_the_old_ones_stay(birds: Model, hoopoes: 
 
 
 def test_teaching_in_parts_is_teaching_at_once(learned_file: Path, hoopoes: list[Path]) -> None:
-    from fscil import modelfile
+    from fscil.teach import modelfile
 
     parts, whole = modelfile.load(learned_file), modelfile.load(learned_file)
     for photo in hoopoes:

@@ -9,13 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albums import BIRDS, QUICK, empty_model
-from fscil import backbones, learning, methods, transfer
+from fscil import methods
 from fscil.data.episodes import Sampling, Task
 from fscil.errors import FscilError
-from fscil.learning import Learned
 from fscil.nn.relations import euclid, mean_of_labels
 from fscil.progress import Bar
-from fscil.transfer import Cached, Settings, sample, sampling_for, task_loss
+from fscil.teach import backbones, learning, transfer
+from fscil.teach.learning import Learned
+from fscil.teach.transfer import Cached, Settings, sample, sampling_for, task_loss
 
 
 def cached(classes: int = 6, photos: int = 12, dim: int = 5, seed: int = 0) -> Cached:

@@ -16,10 +16,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from fscil import backbones, learning, modelfile, photos, teaching
 from fscil.errors import FscilError
-from fscil.looking import glance
 from fscil.nn.branches import Views
+from fscil.teach import backbones, learning, modelfile, photos, teaching
+from fscil.teach.looking import glance
 
 
 class Classifier(ClassifierMixin, BaseEstimator):

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import fscil
-from fscil import choices, data, methods, settings, show, teach_cli
+from fscil import choices, data, methods, settings, show
 from fscil.errors import FscilError
 from fscil.fields import flatten
 from fscil.options import Count, Whole, with_options
+from fscil.teach import cli as teach_cli
 
 if TYPE_CHECKING:
     from fscil.experiment import Experiment

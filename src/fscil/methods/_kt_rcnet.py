@@ -17,7 +17,7 @@ from fscil.methods._base import Net, base_plan, fit_base, label_rows
 from fscil.methods._method import Plan, embed_all
 from fscil.nn import encoders
 from fscil.nn.heads import CosineHead, EuclidHead
-from fscil.nn.relations import euclid
+from fscil.nn.relations import losses_at_scales
 from fscil.training import Run
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def fitted_scale(method: Method, base: Session, run: Run) -> float:
     """The feature scale at which softmax(s r2) best predicts images that were kept from training."""
     f = embed_all(method.branches[1].encode, base.held_out, method.test_view(base), run)
     y = label_rows(method.W2.classes)[base.held_out.labels]
-    losses = [F.cross_entropy(method.config.scale * euclid(g * f, g * method.W2.means()), y) for g in SCALES]
-    return float(SCALES[torch.stack(losses).argmin()])
+    losses = losses_at_scales(SCALES, f, method.W2.means(), y, method.config.scale)
+    return float(SCALES[losses.argmin()])
 
 
 def conventional_learning(method: Method, base: Session, run: Run) -> None:

@@ -129,8 +129,8 @@ def _efficientnet_lite(number: int) -> Callable[[int, str | None], Encoder]:
     """EfficientNet-Lite 0, 1 or 2 (1280-d); weights "pretrained" are those of the package registry."""
 
     def build_lite(pixels: int, weights: str | None) -> Encoder:
-        from fscil import pretrained
         from fscil.nn import efficientnet_lite as lite
+        from fscil.nn import pretrained
 
         stages = lite.stages(number)
         if weights == "pretrained":

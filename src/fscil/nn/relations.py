@@ -30,6 +30,11 @@ def euclid(a: Tensor, b: Tensor) -> Tensor:
     return -squared_distance(a, b) / a.shape[1]
 
 
+def losses_at_scales(scales: Tensor, features: Tensor, prototypes: Tensor, rows: Tensor, s: float) -> Tensor:
+    """Cross-entropy of softmax(s Phi_2) for features (n, d) of rows (n,) of prototypes (c, d), both at each scale."""
+    return torch.stack([F.cross_entropy(s * euclid(g * features, g * prototypes), rows) for g in scales])
+
+
 def class_means(features: Tensor) -> Tensor:
     """Eq. 3 and 4 for an episode: (way, shot, d) -> (way, d)."""
     return features.mean(1)

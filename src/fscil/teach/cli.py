@@ -43,8 +43,8 @@ def learn(
         raise FscilError(f"{save} exists; add classes to it with fscil teach, or give --overwrite to begin anew")
     if not 0 < false_acceptance < 1:
         raise FscilError(f"--false-acceptance is {false_acceptance}, but must lie between 0 and 1")
-    from fscil import backbones, learning, modelfile
-    from fscil.photos import class_folders, summary
+    from fscil.teach import backbones, learning, modelfile
+    from fscil.teach.photos import class_folders, summary
 
     began = time.perf_counter()
     folders = class_folders(photos)
@@ -53,7 +53,7 @@ def learn(
     sources = [photo for found in folders.values() for photo in found]
     names = [name for name, found in folders.items() for _ in found]
     if train or strength == "full":
-        from fscil.full import trained
+        from fscil.teach.full import trained
 
         given = {"encoder": encoder, "weights": weights, "pixels": pixels}
         changes = {name: value for name, value in given.items() if value is not None}
@@ -72,8 +72,8 @@ def learn(
 
 def teach(model: Saved, name: Class, photos: Photos, /) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
-    from fscil import modelfile, teaching
-    from fscil.photos import class_name, summary
+    from fscil.teach import modelfile, teaching
+    from fscil.teach.photos import class_name, summary
 
     name = class_name(name)
     if not name:
@@ -97,8 +97,8 @@ def predict(
     as_json: Annotated[bool, Parameter(name="--json", help="one JSON object per photo", negative=())] = False,
 ) -> None:
     """Say what photos show, or that the model is not sure."""
-    from fscil import modelfile
-    from fscil.looking import answers, glance
+    from fscil.teach import modelfile
+    from fscil.teach.looking import answers, glance
 
     known, found = modelfile.load(model), _found(photos)
     seen = glance(known, found, "looking at photos" if len(found) > 100 else "")
@@ -129,8 +129,8 @@ def forget(
     erase: Annotated[bool, Parameter(help="remove every trace; this is final", negative=())] = False,
 ) -> None:
     """Forget a class; undo brings it back, unless it was erased."""
-    from fscil import modelfile
-    from fscil.photos import class_name
+    from fscil.teach import modelfile
+    from fscil.teach.photos import class_name
 
     name = class_name(name)
     with modelfile.editing(model) as known:
@@ -145,8 +145,8 @@ def forget(
 
 def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the new name")], /) -> None:
     """Give a class another name."""
-    from fscil import modelfile
-    from fscil.photos import class_name
+    from fscil.teach import modelfile
+    from fscil.teach.photos import class_name
 
     if not class_name(new):
         raise FscilError("a class needs a name")
@@ -157,7 +157,7 @@ def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the ne
 
 def undo(model: Saved, /) -> None:
     """Take the last change back."""
-    from fscil import modelfile
+    from fscil.teach import modelfile
 
     with modelfile.editing(model) as known:
         step = known.undo()
@@ -166,7 +166,7 @@ def undo(model: Saved, /) -> None:
 
 def classes(model: Saved, /) -> None:
     """List the classes and the history of a model."""
-    from fscil import modelfile
+    from fscil.teach import modelfile
 
     known = modelfile.load(model)
     bank = known.branches[0].prototypes
@@ -180,9 +180,9 @@ def classes(model: Saved, /) -> None:
 
 def evaluate(model: Saved, photos: Folder, /) -> None:
     """Test a model on photos by class; folders of classes it does not know show how well it says "not sure"."""
-    from fscil import modelfile
-    from fscil.evaluation import evaluate as test
-    from fscil.photos import class_folders, summary
+    from fscil.teach import modelfile
+    from fscil.teach.evaluation import evaluate as test
+    from fscil.teach.photos import class_folders, summary
 
     folders = class_folders(photos)
     result = test(modelfile.load(model), folders)
@@ -194,8 +194,8 @@ def evaluate(model: Saved, photos: Folder, /) -> None:
 
 def card(model: Saved, /) -> None:
     """Say what a model is, what it knows and how good it is."""
-    from fscil import modelfile
-    from fscil.card import card as lines
+    from fscil.teach import modelfile
+    from fscil.teach.card import card as lines
 
     for line in lines(modelfile.load(model)):
         show.say(line)
@@ -203,8 +203,8 @@ def card(model: Saved, /) -> None:
 
 def export(model: Saved, /, *, onnx: Annotated[Path, Parameter(help="folder to write into")]) -> None:
     """Write a model as one ONNX graph: image in, class scores out."""
-    from fscil import modelfile
-    from fscil.export import to_onnx
+    from fscil.teach import modelfile
+    from fscil.teach.export import to_onnx
 
     show.say(to_onnx(modelfile.load(model), onnx))
 
@@ -217,15 +217,15 @@ def explain(
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="picture to write")] = Path("why.png"),
 ) -> None:
     """Draw what each relation looks at in a photo."""
-    from fscil import modelfile
-    from fscil.explain import explain as draw
+    from fscil.teach import modelfile
+    from fscil.teach.explain import explain as draw
 
     show.say(draw(modelfile.load(model), photo, output))
 
 
 def _found(paths: list[Path]) -> list[Path]:
     """The photos that are meant by files and folders."""
-    from fscil.photos import expanded
+    from fscil.teach.photos import expanded
 
     photos = expanded(paths)
     if not photos:

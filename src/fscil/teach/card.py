@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fscil.journal import count
-from fscil.model import Model
+from fscil.teach.journal import count
+from fscil.teach.model import Model
 
 
 def card(model: Model) -> Iterator[str]:

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from fscil.data.views import View
 from fscil.errors import FscilError
-from fscil.model import Model, Origin
 from fscil.nn import encoders
 from fscil.nn.branches import Branch, Views
 from fscil.nn.encoders import Encoder
-from fscil.pretrained import IMAGENET, WHEELS
+from fscil.nn.pretrained import IMAGENET, WHEELS
+from fscil.teach.model import Model, Origin
 
 FEATURES = "features"
 DEFAULT = "efficientnet_lite0"

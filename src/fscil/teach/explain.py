@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from fscil.data.images import cut_picture
 from fscil.data.views import finish
 from fscil.errors import FscilError
-from fscil.looking import answers
-from fscil.model import Model
 from fscil.nn.branches import Branch
-from fscil.photos import Source, read
 from fscil.runfolder import write_bytes
+from fscil.teach.looking import answers
+from fscil.teach.model import Model
+from fscil.teach.photos import Source, read
 
 TITLES = {"B": "base relation", "C": "complementary relation"}
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fscil.data.views import finish
 from fscil.errors import FscilError
-from fscil.journal import Name
-from fscil.model import Model
-from fscil.photos import Batch, Source, Unreadable, batches, digests
 from fscil.progress import Bar
+from fscil.teach.journal import Name
+from fscil.teach.model import Model
+from fscil.teach.photos import Batch, Source, Unreadable, batches, digests
 
 PLAIN = 4.0  # standard deviation of the pixel values below which a photo shows next to nothing
 TURNS = (1, 2, 3)  # quarter turns of the rotated twins

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fscil.journal import Journal, Known, Step
 from fscil.nn.prototypes import Row
-from fscil.photos import DIGEST_BYTES
+from fscil.teach.journal import Journal, Known, Step
+from fscil.teach.photos import DIGEST_BYTES
 
 
 def step_notes(journal: Journal) -> list[dict[str, Any]]:

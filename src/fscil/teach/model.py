@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fscil.calibration import Calibration
 from fscil.data.views import View
 from fscil.errors import FscilError
-from fscil.journal import Journal, Kind, Known, Name, Step
 from fscil.nn.branches import Branch, embed_shared
 from fscil.nn.encoders import Encoder
 from fscil.nn.folding import folded
 from fscil.nn.readout import Readout
 from fscil.settings import suggestion
+from fscil.teach.calibration import Calibration
+from fscil.teach.journal import Journal, Kind, Known, Name, Step
 
 AT_ONCE = 8  # images encoded together: the activations of more leave the processor's cache
 

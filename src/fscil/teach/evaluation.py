@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fscil.calibration import auroc
 from fscil.errors import FscilError
-from fscil.journal import Name, count, few
-from fscil.looking import glance
 from fscil.metrics import SessionMetrics, session_metrics
-from fscil.model import Model
-from fscil.photos import Unreadable
+from fscil.teach.calibration import auroc
+from fscil.teach.journal import Name, count, few
+from fscil.teach.looking import glance
+from fscil.teach.model import Model
+from fscil.teach.photos import Unreadable
 
 
 @dataclass(frozen=True)

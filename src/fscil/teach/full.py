@@ -8,17 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fscil import backbones, methods, settings
+from fscil import methods, settings
 from fscil.data import Protocol
 from fscil.data.folder import SUFFIXES
 from fscil.data.views import View
 from fscil.errors import FscilError
 from fscil.experiment import Experiment, execute, plan
-from fscil.learning import Tell, split
-from fscil.model import Model
-from fscil.photos import batches
-from fscil.pretrained import IMAGENET
+from fscil.nn.pretrained import IMAGENET
 from fscil.runfolder import write_json
+from fscil.teach import backbones
+from fscil.teach.learning import Tell, split
+from fscil.teach.model import Model
+from fscil.teach.photos import batches
 
 METHOD, DATASET = "kt_rcnet", "folder"
 GLANCE = View(8, *IMAGENET)  # enough to see whether a photo can be read

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.journal import Name, count, few
-from fscil.looking import answers, look
-from fscil.model import Model
-from fscil.photos import Source, Unreadable, name_of
+from fscil.teach.journal import Name, count, few
+from fscil.teach.looking import answers, look
+from fscil.teach.model import Model
+from fscil.teach.photos import Source, Unreadable, name_of
 
 ENOUGH = 5  # photos from which a class is known well enough
 

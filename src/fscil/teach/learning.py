@@ -10,15 +10,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fscil import calibration, transfer
 from fscil.errors import FscilError
-from fscil.journal import Name, count
-from fscil.looking import TURNS, Seen, glance, look
-from fscil.model import Model
 from fscil.nn.relations import mean_of_labels
-from fscil.photos import Source, Unreadable, name_of
 from fscil.progress import Bar
-from fscil.teaching import repeated_advice, sort_out
+from fscil.teach import calibration, transfer
+from fscil.teach.journal import Name, count
+from fscil.teach.looking import TURNS, Seen, glance, look
+from fscil.teach.model import Model
+from fscil.teach.photos import Source, Unreadable, name_of
+from fscil.teach.teaching import repeated_advice, sort_out
 
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 TURNED = 30  # photos per class that are also encoded turned around; more cost time and change little

@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 import fscil
-from fscil.backbones import FEATURES, Features
-from fscil.calibration import Calibration
 from fscil.data.views import View
 from fscil.errors import FscilError
-from fscil.journal import Journal
-from fscil.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
-from fscil.locks import locked
-from fscil.model import Model, Origin
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.runfolder import write_tensors
+from fscil.teach.backbones import FEATURES, Features
+from fscil.teach.calibration import Calibration
+from fscil.teach.journal import Journal
+from fscil.teach.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
+from fscil.teach.locks import locked
+from fscil.teach.model import Model, Origin
 
 FORMAT = 1
 SCALARS = ("weight", "feature_scale")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, draw
 from fscil.descent import Descent, optimiser, rate
-from fscil.nn.relations import class_means, euclid
+from fscil.nn.relations import class_means, euclid, losses_at_scales
 from fscil.progress import Bar
 
 FEWEST = 4  # photos a class needs to take part in a task
@@ -73,7 +73,7 @@ def fitted_scale(W: Tensor, held: Tensor, rows: Tensor, scale: float) -> Fitted:
     """The feature scale at which softmax(s * euclid) to the means W (classes, d) predicts held-out features best."""
     distance = (held - W[rows]).square().mean().clamp(min=1e-12)
     scales = torch.logspace(-4, 4, 33, base=2) / distance.sqrt()
-    losses = torch.stack([F.cross_entropy(scale * euclid(g * held, g * W), rows) for g in scales])
+    losses = losses_at_scales(scales, held, W, rows, scale)
     return Fitted(float(scales[losses.argmin()]), float(losses.min()))
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
-from fscil.model import Model
-from fscil.modelfile import digest
 from fscil.nn.branches import embed_shared, fused_form, fused_query
 from fscil.runfolder import write_bytes, write_json
+from fscil.teach.model import Model
+from fscil.teach.modelfile import digest
 
 GRAPH, WEIGHTS, CLASSES = "model.onnx", "encoder.bin", "classes.json"
 CLASSIFIER = ("keys", "bias")

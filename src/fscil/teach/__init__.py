@@ -1,0 +1,1 @@
+"""For people with photos: learn classes, teach new ones from a few photos, ask, correct, export, explain."""
