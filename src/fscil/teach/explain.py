@@ -71,10 +71,11 @@ def heat(branches: Sequence[Branch], image: Tensor, column: int) -> np.ndarray:
 
 def _draw(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]], output: Path, kind: str) -> None:
 
-    figure = Figure(figsize=(3 * (len(maps) + 1), 3.4), layout="constrained")
+    figure = Figure(figsize=(3 * (len(maps) + 1), 3.8), layout="constrained")
     first, *others = figure.subplots(1, len(maps) + 1)
     first.imshow(picture)
-    first.set_title(title, parse_math=False)
+    first.set_title("photo")
+    figure.suptitle(title, parse_math=False)  # across the maps: an answer can be long
     for axes, (name, drawn) in zip(others, maps, strict=True):
         axes.imshow(picture)
         axes.imshow(drawn, cmap="inferno", alpha=0.55, vmin=0, vmax=1)
