@@ -11,12 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import nn
 
 import fscil.experiment
 from conftest import tiny_encoder
 from fscil import cli, methods, settings, show
+from fscil.data import Protocol, glyphs
+from fscil.data.images import Ingredients
 from fscil.data.sessions import Benchmark
 from fscil.errors import FscilError
 from fscil.experiment import Experiment
@@ -264,8 +267,21 @@ def test_run_report_and_results(fscil_command: Fscil) -> None:
     assert all(Path(file).read_text().startswith("{") for file in written)
 
 
+@pytest.fixture(scope="module")
+def few_glyphs() -> Benchmark:
+    """Twelve characters of the embedded benchmark, forty pictures each: six base classes, then two at a time."""
+    pictures = np.stack([glyphs.draw(character, 40) for character in glyphs.CHARACTERS[:12]])
+    train, test = glyphs._images(pictures[:, :30]), glyphs._images(pictures[:, 30:])
+    names = tuple(glyphs.CHARACTERS[:12])
+    parts = Ingredients(train, test, names, glyphs.PIXELS, glyphs.MEAN, glyphs.STD, False, base_classes=6, ways=2)
+    return Benchmark("glyphs", parts, Protocol())
+
+
 @pytest.mark.parametrize("name", methods.names())
-def test_every_method_runs_from_the_command_line(fscil_command: Fscil, name: str) -> None:
+def test_every_method_runs_from_the_command_line(
+    fscil_command: Fscil, few_glyphs: Benchmark, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(fscil.experiment, "benchmark", lambda dataset, root, protocol: few_glyphs)
     wanted = {**LEARNS, "base.pixels": 16, **OWN.get(name, {})}
     chosen = [token for setting, value in wanted.items() for token in (f"--{setting}", str(value))]
     done = fscil_command("run", name, "glyphs", "--precision", "float32", *chosen)

@@ -1,5 +1,8 @@
 """Joint-CNN: everything is kept, a restart is a base session, and the balanced softmax undoes the imbalance."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -100,3 +103,14 @@ def test_balanced_joint_training_learns_new_classes_better(tiny: Benchmark, run:
         for file in run.folder.path.glob("stage-*"):
             file.unlink()
     assert shares[True] > 1.5 * shares[False]
+
+
+def test_the_measured_row_shows_the_imbalance() -> None:
+    """Few of 500 : 5 images are of new classes: the accuracy is about the base session's times its share of classes."""
+    file = Path(__file__).parent.parent / "results" / "compare" / "cifar100" / "joint-compare-seed0.json"
+    if not file.exists():
+        pytest.skip("the results are not part of the source distribution")
+    accuracy = json.loads(file.read_text("utf-8"))["metrics"]["sum"]["accuracy"]
+    for t, measured in enumerate(accuracy):
+        old_alone = accuracy[0] * 60 / (60 + 5 * t)
+        assert old_alone - 6 < measured < old_alone + 2  # far above it, new classes would have leaked into training
