@@ -15,25 +15,22 @@ lambda_1, lambda_2        config.global_weight, config.local_weight
 """
 
 import math
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fscil.data.episodes import Mix, Sampling, Synthesis, Task, check_share, episodes
-from fscil.data.sessions import Benchmark, Session
+from fscil.data.sessions import Session
 from fscil.descent import Descent, within
 from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._base import fit_cosine_classifier, freeze
-from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, local_loss, own_base, planned
-from fscil.methods._method import Plan, embed_all
+from fscil.methods._kt_rcnet import Pair, conventional_learning, fitted_scale, local_loss, own_base
+from fscil.methods._method import embed_all
 from fscil.nn.branches import Branch
-from fscil.nn.encoders import Encoder
-from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import class_means, cosine, euclid
 from fscil.training import Run
 
@@ -86,36 +83,10 @@ class Config(_method.Common):
             raise FscilError("global_weight and local_weight are both 0: RESA has no loss; raise one of them")
 
 
-class Method(_method.Frozen):
-    """Two Branches: B, the base model, and C, the complementary model."""
+class Method(Pair):
+    """B, the base model, and C, the complementary model."""
 
     config: Config
-
-    def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder)
-        c, f2 = config, deepcopy(encoder)
-        base = Branch("B", encoder, "cosine", c.views, unit=c.unit)
-        complement = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
-        self.branches = nn.ModuleList([base, complement])
-
-    @property
-    def f1(self) -> Encoder:
-        return self.branches[0].encoder
-
-    @property
-    def f2(self) -> Encoder:
-        return self.branches[1].encoder
-
-    @property
-    def W1(self) -> Prototypes:
-        return self.branches[0].prototypes
-
-    @property
-    def W2(self) -> Prototypes:
-        return self.branches[1].prototypes
-
-    def check(self, benchmark: Benchmark) -> None:
-        check_base(self, next(benchmark.sessions(held_out=self.config.held_out)))
 
     def learn_base(self, base: Session, run: Run) -> None:
         c, (B, C) = self.config, self.branches
@@ -140,11 +111,6 @@ class Method(_method.Frozen):
         self.teach_base(base, run)
         if c.W1 == "learned":
             self.take_learned(base, learned)
-
-    def take_learned(self, base: Session, learned: Tensor) -> None:
-        """The learned weights (classes, d) as W1 of the base classes, as in the authors' code."""
-        for label, row in zip(base.classes, learned, strict=True):
-            self.W1.set(label, row)
 
     def weight_computing(self, branch: Branch, base: Session, run: Run) -> None:
         """Class means of all base images, with the batch statistics and the view of inference."""
@@ -198,11 +164,3 @@ class Method(_method.Frozen):
     def encode(self, images: Tensor) -> Tensor:
         """f2 of images (way, k, 3, p, p) -> (way, k, d), on the scale at which relations are measured."""
         return self.branches[1].encode(images.flatten(0, 1)).unflatten(0, images.shape[:2])
-
-    def set_feature_scale(self, factor: float) -> None:
-        """From now on f2's features are `factor` times as long; W2 follows."""
-        self.branches[1].feature_scale.fill_(factor)
-        self.W2.rescale(factor)
-
-    def plan(self, base: Session) -> list[Plan]:
-        return planned(self, base)
