@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Common:
     """Settings that every method has."""
 
-    encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast or timm:NAME
+    encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast, efficientnet_lite0, 1 or 2, or timm:NAME
     weights: str | None = None  # local file with pretrained weights, or "pretrained" for a timm model from the hub
     pixels: int = 224  # size of the images the encoder sees
     scale: float = 16.0  # s, the factor of the relations inside the softmax

@@ -137,7 +137,7 @@ def _transferable(model: Model, trained: Sequence[int]) -> tuple[bool, str]:
     if not model.complementary:
         return False, "the encoder already brings a trained complementary branch"
     if not transfer.enough(trained):
-        return False, "fewer than five classes have enough photos (six) to train anything on"
+        return False, "fewer than five classes have enough photos (five) to train anything on"
     return True, ""
 
 
