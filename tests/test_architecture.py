@@ -14,6 +14,7 @@ FORBIDDEN = {
     "methods": ("protocol", "experiment", "report", "cli", "teach"),
     "report": ("methods", "nn", "training", "protocol", "experiment", "cli", "teach"),
     "metrics.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli", "teach"),
+    "files.py": ("data", "methods", "nn", "runfolder", "settings", "training", "report", "cli", "teach"),
     "runfolder.py": ("data", "methods", "nn", "training", "protocol", "experiment", "report", "cli", "teach"),
     "training.py": ("methods", "protocol", "experiment", "report", "cli", "teach"),
     "stages.py": ("methods", "protocol", "experiment", "report", "cli", "teach"),

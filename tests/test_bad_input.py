@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import re
 import tempfile
@@ -14,11 +15,16 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+import fscil.experiment
 from apart import FINISHED, STEPS, Fate, differing, results, run_apart, tiny_experiment
+from conftest import tiny_ingredients
 from fscil import methods, planning, settings
+from fscil.data import Protocol, benchmark
+from fscil.data.sessions import Benchmark
+from fscil.data.tuning import pseudo_sessions
 from fscil.devices import usable_cores
 from fscil.errors import FscilError
-from fscil.experiment import Experiment, execute, plan
+from fscil.experiment import Experiment, check, execute, plan
 from fscil.nn import encoders
 from fscil.runfolder import RunFolder
 
@@ -100,6 +106,15 @@ def test_a_broken_state_is_named_and_can_be_deleted(tmp_path):
     assert differing(before, results(folder)) == []
 
 
+def test_missing_predictions_are_made_again(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    folder = execute(experiment)
+    before = results(folder)
+    (folder / "predictions-01.safetensors").unlink()
+    execute(experiment)
+    assert differing(before, results(folder)) == []
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     mine, other = tiny_experiment(tmp_path), tiny_experiment(tmp_path, seed=1)
     killed_at(mine, 5)
@@ -171,6 +186,8 @@ def test_larger_episodes_need_more_memory(tmp_path):
 def test_wrong_number_of_devices(tmp_path, devices):
     with refused(f"--devices {devices}", str(usable_cores()), "CPU cores"):
         execute(tiny_experiment(tmp_path, devices=devices))
+    with refused(f"--devices {devices}", str(usable_cores()), "CPU cores"):
+        plan(tiny_experiment(tmp_path, devices=devices))
 
 
 def test_unknown_precision(tmp_path):
@@ -198,10 +215,33 @@ def test_settings_out_of_range(tmp_path, setting):
         tiny_experiment(tmp_path, changes={setting: -1.0 if setting in REAL else -1})
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("setting", ["scale", "new_bonus", "complement_weight", "base.lr", "transfer.weight_decay"])
+def test_settings_that_are_no_number(tmp_path, setting, value):
+    with refused(setting.split(".")[-1], "must lie between"):
+        tiny_experiment(tmp_path, changes={setting: value})
+
+
+@pytest.mark.parametrize("changes", [{"scale": 0.0}, {"pixels": 0}, {"complement_weight": -1.0}])
+def test_settings_with_which_nothing_could_be_told_apart(tmp_path, changes):
+    with refused(*changes, "must lie between"):
+        tiny_experiment(tmp_path, changes=changes)
+    with refused("pixels", "0"):
+        tiny_experiment(tmp_path, changes={"base.pixels": [16, 0]})
+
+
 @pytest.mark.parametrize("changes", [{"way": 0}, {"shot": 0}, {"query": 0}, {"tasks": 0}, {"local_smoothing": 0.6}])
 def test_episodes_that_cannot_be_drawn(tmp_path, changes):
     with refused(*changes, "must lie between"):
         tiny_experiment(tmp_path, changes=changes)
+
+
+def test_a_class_too_small_for_an_episode_is_named(tmp_path):
+    experiment = tiny_experiment(tmp_path, changes={"shot": 500})
+    sessions = fscil.experiment.benchmark(experiment.dataset, experiment.root, experiment.protocol)
+    first = sessions.class_names[sessions.session_classes[0][0]]
+    with refused(f"class {first} has", "training images, but an episode takes 500", "lower --shot or --query"):
+        execute(experiment)
 
 
 def test_learned_rows_and_whitening_exclude_each_other(tmp_path):
@@ -249,6 +289,50 @@ def test_what_cannot_work_is_said_before_anything_is_learned(tmp_path):
         with refused(*words):
             execute(experiment)
         assert not experiment.folder.exists()
+
+
+def test_a_class_without_a_test_image_is_named_before_anything_is_learned(tmp_path, monkeypatch):
+    monkeypatch.setattr("fscil.experiment.benchmark", benchmark)
+    names = [f"{bird}/{i}.png" for bird in ("coot", "jay", "wren") for i in range(3)]
+    for name in names:
+        (tmp_path / "birds" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "birds" / name).touch()
+    parts = {"train": [name for name in names if "2" not in name], "test": ["coot/2.png", "wren/2.png"]}
+    (tmp_path / "split.json").write_text(json.dumps(parts))
+    protocol = Protocol(split=str(tmp_path / "split.json"), shots=2)
+    experiment = tiny_experiment(tmp_path / "runs", "cosine", root=tmp_path / "birds", protocol=protocol)
+    for begin in (execute, plan, lambda one: check([one])):
+        with refused("no test image of jay", "split file"):
+            begin(experiment)
+    assert not experiment.folder.exists()
+
+
+def test_of_many_classes_without_a_test_image_five_are_named():
+    made = tiny_ingredients()
+    with refused("no test image of pattern 0, pattern 1, pattern 2, pattern 3, pattern 4 and 7 more:"):
+        Benchmark("tiny", dataclasses.replace(made, test=made.test.select([])), Protocol()).require_tests()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 99999999999])
+@pytest.mark.parametrize("option", ["shots_seed", "order_seed"])
+def test_seeds_that_no_generator_takes(option, seed):
+    with refused(f"--{option.replace('_', '-')} is {seed}", "between 0 and 4294967295"):
+        Protocol(**{option: seed})
+    Protocol(shots_seed=0, order_seed=2**32 - 1)
+
+
+@pytest.mark.parametrize("base_classes", [-3, 0, 13, 500])
+def test_tuning_with_classes_that_do_not_exist(base_classes):
+    with refused(f"from {base_classes} classes", "--base-classes from 1 to 12"):
+        pseudo_sessions(tiny_ingredients(), Protocol(tune=True, base_classes=base_classes))
+
+
+@pytest.mark.parametrize("base_classes", [1, 12])
+def test_tuning_with_as_few_or_as_many_classes_as_there_are(base_classes):
+    made = pseudo_sessions(tiny_ingredients(), Protocol(tune=True, base_classes=base_classes))
+    sessions = Benchmark("tiny", made, Protocol())
+    assert len(sessions.order) == base_classes
+    assert sessions.untested() == sessions.too_few() == []
 
 
 def test_a_folder_in_which_nothing_was_learned_can_be_used_with_other_settings(tmp_path):

@@ -256,11 +256,10 @@ def test_run_report_and_results(fscil_command: Fscil) -> None:
     assert "Report: report.html" in done.out
     assert Path("report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert "cosine" in fscil_command("report", "runs", "--format", "md").out
-    fscil_command("report", "runs", "--format", "csv", "-o", "table.csv")
-    assert "cosine" in Path("table.csv").read_text()
-    assert fscil_command("report", "runs", "--format", "csv", "-o", "no/table.csv").err == (
-        "fscil: no/table.csv: No such file or directory\n"
-    )
+    fscil_command("report", "runs", "--format", "csv", "-o", "new/table.csv")
+    assert "cosine" in Path("new/table.csv").read_text()
+    done = fscil_command("report", "runs", "--format", "csv", "-o", "report.html/table.csv")
+    assert re.fullmatch(r"fscil: .*report.html/table.csv could not be written \(.*\); choose another place\n", done.err)
 
     written = fscil_command("results", "runs", "-o", "numbers").out.split()
     assert len(written) == 2
@@ -339,6 +338,14 @@ def test_plans_of_several_methods_are_one_table(fscil_command: Fscil) -> None:
     for name in ("cosine", "joint"):
         assert re.search(rf"(?m)^{name} +[\d,]+ +0\.\d+ +0\.\d+ +\d+\.\d ", done.out)
     assert "base.epochs" not in done.out
+
+
+def test_paths_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    show.say("photos/:dog:/[b]1.jpg")
+    show.table(("file",), [(":dog:/[b]2.jpg",)])
+    said = capsys.readouterr().out
+    assert "photos/:dog:/[b]1.jpg" in said
+    assert ":dog:/[b]2.jpg" in said
 
 
 def test_demo_tells_in_plain_words(fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch) -> None:

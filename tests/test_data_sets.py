@@ -11,6 +11,7 @@ import shutil
 import tarfile
 import threading
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -252,6 +253,42 @@ def test_lists_of_mini_imagenet_may_come_from_a_spreadsheet(tmp_path):
     assert len(ingredients("mini_imagenet", tmp_path, SMALL).train) == 9
 
 
+def write_same_names(root: Path, prefix: str) -> None:
+    """Two classes whose images have the same names, 0 and 1 for training and 2 for testing."""
+    for part, numbers in (("train", (0, 1)), ("test", (2,))):
+        rows = [(f"{i}.png", label) for label in ("n02", "n01") for i in numbers]
+        for seed, (name, label) in enumerate(rows):
+            save_image(root / "images" / label / name, seed)
+        write_csv(root / f"{part}.csv", [(prefix.format(label) + name, label) for name, label in rows])
+
+
+@pytest.mark.parametrize("prefix", ["", "{}/"])
+def test_equal_names_in_mini_imagenet_are_told_apart_by_class(tmp_path, prefix):
+    write_same_names(tmp_path, prefix)
+    save_image(tmp_path / "images" / "thumbnails" / "0.png", 99)
+    found = ingredients("mini_imagenet", tmp_path, SMALL)
+    names = [Path(path).relative_to(tmp_path / "images").as_posix() for path in found.train.paths + found.test.paths]
+    assert names == ["n01/0.png", "n01/1.png", "n02/0.png", "n02/1.png", "n01/2.png", "n02/2.png"]
+    assert found.train.labels.tolist() == [0, 0, 1, 1]
+
+
+def test_an_image_of_another_class_of_mini_imagenet_is_not_taken(tmp_path):
+    write_same_names(tmp_path, "")
+    (tmp_path / "images" / "n02" / "1.png").unlink()
+    with pytest.raises(FscilError, match=r"1 images of .*train.csv are not in .*, such as 1.png of class n02: copy"):
+        ingredients("mini_imagenet", tmp_path, SMALL)
+
+
+def test_names_of_mini_imagenet_that_may_be_two_files_are_refused(tmp_path):
+    write_same_names(tmp_path, "")
+    for old, new in (("n01", "finch"), ("n02", "robin")):
+        (tmp_path / "images" / old).rename(tmp_path / "images" / new)
+    one, other = (tmp_path / "images" / name / "0.png" for name in ("finch", "robin"))
+    with pytest.raises(FscilError) as caught:
+        ingredients("mini_imagenet", tmp_path, SMALL)
+    assert f"which may be {one} or {other}: write it with its folder, as in finch/0.png." in str(caught.value)
+
+
 # ---- CUB-200
 
 
@@ -371,6 +408,46 @@ def test_a_split_file_names_the_images(birds, tmp_path, form):
     path.unlink()
     with pytest.raises(FscilError, match="cannot be read"):
         benchmark("folder", birds, protocol)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("split.csv", "image,part\njay/0.png,train\njay/3.png,test\n"),
+        ("split.json", '{"train": ["jay/0.png"], "test": ["jay/3.png"]}'),
+    ],
+)
+def test_a_split_file_may_come_from_a_spreadsheet(birds, tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8-sig")
+    made = benchmark("folder", birds, Protocol(split=str(path), shots=1))
+    assert made._train.paths == (str(birds / "jay" / "0.png"),)
+    assert made._test.paths == (str(birds / "jay" / "3.png"),)
+
+
+def split_without_tests(folder: Path, untested: set[str]) -> Protocol:
+    """The birds with three training images each, and a test image of all but some classes."""
+    names = ("coot", "dunnock", "jay", "robin", "wren")
+    train = [f"{name}/{i}.png" for name in names for i in (0, 3, 9)]
+    test = [f"{name}/6.png" for name in names if name not in untested]
+    path = folder / "split.json"
+    path.write_text(json.dumps({"train": train, "test": test}))
+    return Protocol(split=str(path), shots=2)
+
+
+@pytest.mark.parametrize("untested", [{"coot"}, {"wren"}, {"coot", "dunnock", "jay", "robin", "wren"}])
+def test_classes_without_a_test_image_are_named(birds, tmp_path, untested):
+    protocol = split_without_tests(tmp_path, untested)
+    with pytest.raises(FscilError, match=f"There is no test image of {', '.join(sorted(untested))}: add one .*split"):
+        benchmark("folder", birds, protocol)
+    assert verify.inspect("folder", birds, protocol).untested == tuple(sorted(untested))
+
+
+def test_tuning_needs_no_test_image(birds, tmp_path):
+    protocol = split_without_tests(tmp_path, {"coot", "dunnock", "jay", "robin", "wren"})
+    made = benchmark("folder", birds, replace(protocol, tune=True))
+    assert made._test.labels.bincount().tolist() == [1, 1, 1]
+    assert verify.inspect("folder", birds, replace(protocol, tune=True)).untested == ()
 
 
 def test_a_class_with_fewer_images_than_shots_is_named(birds):

@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fscil.data import episodes as module
-from fscil.data.episodes import Sampling, Task, class_pool, cutmix, derangement, draw, episodes, rotate, synthesise
+from fscil.data.episodes import (
+    Sampling,
+    SmallClass,
+    Task,
+    class_pool,
+    cutmix,
+    derangement,
+    draw,
+    episodes,
+    rotate,
+    synthesise,
+)
 from fscil.data.images import Augment, TensorImages, View
 from fscil.errors import FscilError
 
@@ -106,8 +117,10 @@ def test_too_few_classes_or_images_are_refused_by_name() -> None:
     with pytest.raises(FscilError, match=r"6 classes .* 5 base classes"):
         class_pool(stored(5, 4), Sampling(6, 1, 1))
     short = stored(5, 4).select([0, 1, *range(4, 20)])
-    with pytest.raises(FscilError, match=r"class 3 has 2 training images, .* 2 \+ 1"):
+    with pytest.raises(SmallClass, match=r"class 3 has 2 training images, .* 2 \+ 1") as caught:
         class_pool(short, Sampling(5, 2, 1))
+    named = caught.value.named(("coot", "dunnock", "jay", "robin", "wren"))
+    assert str(named) == str(caught.value).replace("class 3", "class robin")
 
 
 # ---- rotation ------------------------------------------------------------------------------------------------------

@@ -91,6 +91,18 @@ def test_photos_kept_for_calibration_are_kept_from_training(trained: Path) -> No
     assert "crow/broken.jpg" not in parts["train"] + parts["test"]
 
 
+def test_a_class_whose_kept_photo_cannot_be_read_is_trained_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind, name in enumerate(BIRDS[:3]):
+        photos(tmp_path / "photos" / name, kind, range(8))
+    files = sorted((tmp_path / "photos").rglob("*.*"))
+    kept = min(learning.split([file.parent.name for file in files], 0).held)
+    files[kept].write_text("no photo")
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    assert modelfile.load(learn(tmp_path, monkeypatch)).classes == sorted(BIRDS[:3])
+
+
 def learn(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.chdir(folder)
     patch.setattr(sys, "argv", shlex.split("fscil learn photos --save b.fscil --train --recipe tiny.toml"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from albums import BIRDS, empty_model, photos
-from fscil import runfolder
+from fscil import files
 from fscil.errors import FscilError
 from fscil.teach import modelfile, teaching
 from fscil.teach.looking import look
@@ -175,9 +175,9 @@ def test_a_full_disk_leaves_the_file_as_it_was(birds_file: Path, monkeypatch: py
     before = birds_file.read_bytes()
 
     def full(_number: int) -> None:
-        raise OSError(runfolder.FULL[0], "no space")
+        raise OSError(files.FULL[0], "no space")
 
-    monkeypatch.setattr(runfolder.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(FscilError, match="disk is full"), modelfile.editing(birds_file) as model:
         model.forget("jay")
     assert birds_file.read_bytes() == before

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.numpy import load_file
 from torch import Tensor
 
@@ -20,14 +21,15 @@ from conftest import tiny_ingredients
 from fscil import planning, protocol, training
 from fscil.costs import Stage
 from fscil.data import PUBLISHED
-from fscil.data.images import Images, TensorImages, View
+from fscil.data.images import FileImages, Images, TensorImages, View
 from fscil.data.sessions import Benchmark, Session
 from fscil.data.views import Draw
 from fscil.descent import Descent, rate
 from fscil.experiment import build, execute, plan
+from fscil.files import remove_abandoned
 from fscil.methods._method import Method, Plan
 from fscil.nn.compute import Meter, counting
-from fscil.runfolder import RunFolder, remove_abandoned
+from fscil.runfolder import RunFolder
 from fscil.training import Run
 
 CPU = torch.device("cpu")
@@ -217,7 +219,22 @@ def test_automatic_precision_is_measured_in_under_a_second(monkeypatch):
     assert chosen["block_seconds"].keys() == {"float32", "bfloat16"}
 
 
-def test_the_precision_is_stored_and_kept_when_the_run_goes_on(tmp_path, monkeypatch):
+@pytest.fixture
+def untimed() -> Iterator[None]:
+    """No precision has been measured in this process yet, and none of this test's is remembered."""
+    planning.block_seconds.cache_clear()
+    yield
+    planning.block_seconds.cache_clear()
+
+
+def test_the_runs_of_one_command_share_the_measured_precision(untimed, monkeypatch):
+    timed = []
+    monkeypatch.setattr(planning, "_time_block", lambda dtype, device: timed.append(dtype) or len(timed))
+    assert planning.choose_precision("auto", CPU) == planning.choose_precision("auto", CPU)
+    assert timed == [torch.float32, torch.bfloat16]
+
+
+def test_the_precision_is_stored_and_kept_when_the_run_goes_on(untimed, tmp_path, monkeypatch):
     faster = {torch.float32: 2.0, torch.bfloat16: 1.0}
     monkeypatch.setattr(planning, "_time_block", lambda dtype, device: faster[dtype])
     experiment = tiny_experiment(tmp_path, "cosine", precision="auto")
@@ -225,6 +242,7 @@ def test_the_precision_is_stored_and_kept_when_the_run_goes_on(tmp_path, monkeyp
     stored = {"used": "bfloat16", "block_seconds": {"float32": 2.0, "bfloat16": 1.0}}
     assert json.loads((folder / "run.json").read_text())["precision"] == stored
     faster[torch.float32] = 0.5
+    planning.block_seconds.cache_clear()  # as in another process
     assert plan(experiment)["precision"] == stored
     execute(experiment)
     assert "continued_with" not in json.loads((folder / "run.json").read_text())
@@ -247,8 +265,9 @@ def test_a_run_tells_each_time_it_went_on_with_something_else(tmp_path):
     float32 = {"precision": {"used": "float32"}}
     assert go_on(git="new", **float32) == [{"git": "new"}, float32]
     assert go_on(**float32) == [{"git": "new"}, float32, {"git": "old"}]
-    for name in ("state-00.safetensors", "session-01.json", "state-01.safetensors"):
-        (tmp_path / name).write_text("{}")
+    for name in ("state-00", "predictions-00", "state-01", "predictions-01"):
+        (tmp_path / f"{name}.safetensors").write_text("{}")
+    (tmp_path / "session-01.json").write_text("{}")
     assert len(go_on(git="newest")) == 3  # a finished run is only looked at
 
 
@@ -287,6 +306,27 @@ def test_compute_is_counted_as_planned(tmp_path, name, changes):
         rows = [row for row in planned["stages"] if re.sub(r" at \d+ px$", "", row["stage"]) == stage["name"]]
         assert stage["steps"] == sum(row["steps"] for row in rows)
         assert stage["images"] == sum(row["trained"] for row in rows) > 0
+
+
+def test_more_processes_on_the_same_cores_save_no_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "_seconds", lambda stage, encoder: 10.0)
+    monkeypatch.setattr(planning, "_reading_seconds", lambda method, base: 0.0)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("fscil.devices.usable_cores", lambda: 2)
+    alone, both = (plan(tiny_experiment(tmp_path, devices=count))["seconds"] for count in (1, 2))
+    assert both == alone > 0
+
+
+def test_a_plan_counts_the_time_of_reading_files(tmp_path, monkeypatch):
+    def slow(path: str) -> Image.Image:
+        time.sleep(0.01)
+        return Image.new("RGB", (20, 20))
+
+    monkeypatch.setattr("fscil.data.images.decode", slow)
+    files = FileImages([tmp_path / "none.jpg"] * 30, torch.zeros(30), workers=2)
+    base = Session(index=0, classes=(0,), train=files, mean=(0.5,) * 3, std=(0.5,) * 3, flips=True)
+    method = build(tiny_experiment(tmp_path, "cosine"), "float32", CPU)
+    assert 0.005 <= planning._reading_seconds(method, base) < 0.05  # two workers share the 0.01 s
 
 
 def test_a_timed_step_waits_for_its_device_and_has_the_layout_of_training(monkeypatch):

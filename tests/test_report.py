@@ -1,8 +1,10 @@
 """Run folders become tables, one HTML page and results files; what is broken is named in one sentence."""
 
 import csv
+import errno
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,6 +37,7 @@ def make_run(
     branches: tuple[str, ...] = ("B", "C"),
     settings: dict | None = None,
     told: dict | None = None,  # further facts, which older runs lack
+    first_seen: dict[int, int] = FIRST_SEEN,
 ) -> Path:
     """A run folder as `fscil run` writes it: three base classes, then one class per session."""
     folder = root / dataset / f"{method}-{recipe}" / f"seed{seed}"
@@ -54,7 +57,7 @@ def make_run(
         "machine": {"cores": 2},
         "precision": {"chosen": "float32"},
         "class_names": ["a<b", "b", "c", "d", "e"],
-        "first_seen": {str(label): session for label, session in FIRST_SEEN.items()},
+        "first_seen": {str(label): session for label, session in first_seen.items()},
         "encoder": "fast",
         "pixels": 32,
         "parameters": 1_234_000,
@@ -67,7 +70,7 @@ def make_run(
     }
     (folder / "run.json").write_text(json.dumps(facts))
     for session in range(finished):
-        truth = np.repeat([label for label in FIRST_SEEN if FIRST_SEEN[label] <= session], PER_CLASS).astype(np.int32)
+        truth = np.repeat([label for label in first_seen if first_seen[label] <= session], PER_CLASS).astype(np.int32)
         predicted = np.where(np.arange(len(truth)) % PER_CLASS < wrong, 0, truth).astype(np.int32)
         answers = {"truth": truth, "predicted": predicted} | {f"branch.{name}": truth for name in branches}
         save_file(answers, folder / f"predictions-{session:02d}.safetensors")
@@ -366,8 +369,40 @@ def test_a_broken_results_file_is_named(tmp_path):
 
 def test_a_report_that_cannot_be_written_is_named(tmp_path):
     folder = make_run(tmp_path)
-    with pytest.raises(FscilError, match="cannot be written"):
+    with pytest.raises(FscilError, match="could not be written"):
         report.write_html([folder], folder / "run.json" / "report.html")
+
+
+WRITERS = {
+    "html": lambda folder, out: report.write_html([folder], out / "report.html"),
+    "md": lambda folder, out: report.write_table([folder], "md", out / "report.md"),
+    "results": lambda folder, out: report.write_results([folder], out)[0],
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_full_disk_costs_no_earlier_report(tmp_path, monkeypatch, kind):
+    folder = make_run(tmp_path / "runs")
+    file = WRITERS[kind](folder, tmp_path / "new" / "place")
+    before = file.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr("fscil.files.os.fsync", full)
+    with pytest.raises(FscilError, match="the disk is full"):
+        WRITERS[kind](folder, tmp_path / "new" / "place")
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_table_is_written_into_a_pipe(tmp_path):
+    folder, pipe = make_run(tmp_path / "runs"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    report.write_table([folder], "csv", pipe)
+    assert os.read(reader, 1 << 20).decode() == report.table([folder], "csv")
+    assert pipe.is_fifo()
 
 
 def printed(table, width: int) -> str:

@@ -105,6 +105,20 @@ def test_recipe_from_a_file(recipes: Path, tmp_path: Path) -> None:
     assert resolve(str(file)).flip is False
 
 
+def test_a_file_names_the_recipe_that_it_changes(recipes: Path, tmp_path: Path) -> None:
+    (recipes / "glyphs.paper.toml").write_text("scale = 9\n")
+    assert resolve(write(tmp_path, 'recipe = "small"\nbase.epochs = 7')) == Config(
+        scale=4.0, sizes=(8, 16), base=Training(epochs=7)
+    )
+    assert resolve(write(tmp_path, "base.epochs = 7")) == Config(scale=9.0, base=Training(epochs=7))
+
+
+def test_a_file_that_poses_as_a_shipped_recipe_is_refused(recipes: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text("scale = 3\n")
+    with pytest.raises(FscilError, match=r"small\.toml has the name of a shipped recipe.*rename"):
+        resolve(tmp_path / "small.toml")
+
+
 def test_none_is_written_as_text(recipes: Path, tmp_path: Path) -> None:
     assert resolve(write(tmp_path, 'limit = "none"')).limit is None
 
@@ -124,6 +138,9 @@ def test_none_is_written_as_text(recipes: Path, tmp_path: Path) -> None:
         ("pair = [1.0]", ["pair", "2 values"]),
         ("base.epoch = 3", ["mine.toml", "'base.epoch'", "did you mean 'base.epochs'?"]),
         ("[bas]\nlr = 3", ["'bas.lr'", "did you mean 'base.lr'?"]),
+        ("[bsae]", ["'bsae'", "mine.toml"]),
+        ('recipe = "smal"', ["mine.toml", 'recipe = "smal"', "did you mean 'small'?"]),
+        ("recipe = 3", ["mine.toml", "recipe = 3", "known: official"]),
         ("zzz = 3", ["'zzz'", "known: base.batch, base.epochs"]),
         ("base = 3", ["'base'", "group", "base.epochs"]),
         ("scale = -1", ["mine.toml", "scale must be positive"]),

@@ -53,13 +53,13 @@ def unwritten(devices: Devices) -> Run:
 
 def count_writes() -> list[Path]:
     written: list[Path] = []
-    write = fscil.runfolder.write_bytes
+    write = fscil.files.write_bytes
 
     def counted(path: Path, content: bytes) -> None:
         written.append(path)
         write(path, content)
 
-    fscil.runfolder.write_bytes = counted
+    fscil.files.write_bytes = fscil.runfolder.write_bytes = counted
     return written
 
 

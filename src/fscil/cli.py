@@ -172,8 +172,7 @@ def write_report(
     if format == "html":
         show.say(f"Report: {report.write_html(runs, output or Path('report.html'))}")
     elif output:
-        output.write_text(report.table(runs, format), encoding="utf-8")
-        show.say(f"Report: {output}")
+        show.say(f"Report: {report.write_table(runs, format, output)}")
     else:
         show.say(report.table(runs, format))
 

@@ -46,13 +46,15 @@ class Training(Descent):
     def __post_init__(self) -> None:
         super().__post_init__()
         within(self, batch=(1, math.inf), label_smoothing=(0, 1))
+        if min(self.pixels, default=1) < 1:
+            raise FscilError(f"the setting pixels of the base session holds {min(self.pixels)}, but an image has some")
 
 
 def within(settings: object, **limits: tuple[float, float]) -> None:
-    """Refuses settings that lie outside their limits."""
+    """Refuses settings that lie outside their limits, and those that are no number or infinite."""
     for name, (low, high) in limits.items():
         value = getattr(settings, name)
-        if not low <= value <= high:
+        if not low <= value <= high or not math.isfinite(value):
             raise FscilError(f"the setting {name} is {value}, but must lie between {low} and {high}")
 
 

@@ -80,17 +80,23 @@ class Devices:
 def launch(count: int) -> Devices:
     """`count` connected processes, one per GPU or CPU core: Fabric starts this command again for each further one."""
     cuda = torch.cuda.is_available()
+    check_count(count)
     if count == 1:
         return Devices(device=torch.device("cuda" if cuda else "cpu"))
-    available = torch.cuda.device_count() if cuda else usable_cores()
-    if not 1 <= count <= available:
-        kind = "GPUs" if cuda else "CPU cores"
-        raise FscilError(f"--devices {count} is not possible: this machine has {available} {kind}; ask for fewer")
     from lightning_fabric import Fabric
 
     fabric = Fabric(accelerator="cuda" if cuda else "cpu", devices=count, strategy="ddp")
     fabric.launch()
     return Devices(fabric)
+
+
+def check_count(count: int) -> None:
+    """Refuses more processes than there are GPUs or, without any, CPU cores."""
+    cuda = torch.cuda.is_available()
+    available = max(1, torch.cuda.device_count() if cuda else usable_cores())
+    if not 1 <= count <= available:
+        kind = "GPUs" if cuda else "CPU cores"
+        raise FscilError(f"--devices {count} is not possible: this machine has {available} {kind}; ask for fewer")
 
 
 def usable_cores() -> int:

@@ -17,13 +17,15 @@ import torch
 
 import fscil
 from fscil import methods, planning, protocol
-from fscil.data import PUBLISHED, Protocol, benchmark
+from fscil.data import PUBLISHED, Protocol, benchmark, default_root
+from fscil.data.episodes import SmallClass
 from fscil.data.sessions import Benchmark, Session
-from fscil.devices import launch
+from fscil.devices import check_count, launch
 from fscil.errors import FscilError
+from fscil.files import FORMAT
 from fscil.methods._method import Method
 from fscil.nn import encoders
-from fscil.runfolder import FORMAT, RunFolder
+from fscil.runfolder import RunFolder
 from fscil.settings import to_dict
 from fscil.training import CHECKPOINT_SECONDS, Run
 
@@ -90,6 +92,7 @@ def check(experiments: Iterable[Experiment]) -> None:
 def plan(experiment: Experiment) -> dict[str, Any]:
     """Settings, precision, parameters, compute, memory and estimated time of the base session; trains nothing."""
     e = experiment
+    check_count(e.devices)
     sessions = benchmark(e.dataset, e.root, e.protocol)
     device = launch(1).device
     precision = precision_of(e, RunFolder(e.folder), device)
@@ -118,7 +121,10 @@ def build(experiment: Experiment, precision: str, device: torch.device) -> Metho
 def check_method(method: Method, sessions: Benchmark) -> None:
     """Refuses what a method cannot do on a benchmark."""
     check_views(method.config.views, sessions)
-    method.check(sessions)
+    try:
+        method.check(sessions)
+    except SmallClass as problem:
+        raise problem.named(sessions.class_names) from problem
 
 
 def check_views(views: str, sessions: Benchmark) -> None:
@@ -163,6 +169,7 @@ def describe(e: Experiment, method: Method, sessions: Benchmark, precision: dict
         "keeps": method.needs.keeps(),
         "encoder_needs": method.needs.of_encoder(),
         "reconstruction": method.reconstruction,
+        "root": Path(e.root or default_root()).expanduser().resolve().name,
         "benchmark_fingerprint": sessions.fingerprint(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }

@@ -53,7 +53,8 @@ def page(results: Path) -> str:
 def measured(results: Path) -> dict[str, Row]:
     """The finished row of each method."""
     runs = report.load([results]) if results.exists() else []
-    rows = [row for section in sections(runs) if section.dataset == DATASET for row in section.rows]
+    found = [section for section in sections(runs) if section.dataset == DATASET and not section.tuned]
+    rows = [row for section in found for row in section.rows]
     return {row.facts["method"]: row for row in rows if row.complete}
 
 

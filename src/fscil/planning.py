@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fscil.data.images import FileImages
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
 from fscil.methods._method import Method, Plan
@@ -17,6 +19,7 @@ from fscil.nn.encoders import Encoder
 
 PRECISIONS = ("float32", "bfloat16")
 MASKS = "parametrizations"  # torch's name for what computes a weight
+READ = 16  # images read to see how long that takes
 PATIENCE = 0.3  # seconds, after which a precision is not timed any further
 
 
@@ -26,8 +29,14 @@ def choose_precision(wanted: str, device: torch.device) -> dict[str, Any]:
         return {"used": wanted}
     if wanted != "auto":
         raise FscilError(f"unknown precision {wanted!r}; choose auto, {' or '.join(PRECISIONS)}")
-    seconds = {name: _time_block(getattr(torch, name), device) for name in PRECISIONS}
-    return {"used": min(PRECISIONS, key=lambda name: seconds[name]), "block_seconds": seconds}
+    seconds = block_seconds(device)
+    return {"used": min(PRECISIONS, key=lambda name: seconds[name]), "block_seconds": dict(seconds)}
+
+
+@functools.cache  # once per process: the seeds and methods of one command share their precision, and so their bases
+def block_seconds(device: torch.device) -> dict[str, float]:
+    """Seconds of a block of convolutions in each precision."""
+    return {name: _time_block(getattr(torch, name), device) for name in PRECISIONS}
 
 
 def _time_block(dtype: torch.dtype, device: torch.device) -> float:
@@ -54,12 +63,17 @@ def _wait(device: torch.device) -> None:
 def cost(method: Method, base: Session, devices: int = 1) -> dict[str, Any]:
     """Compute, estimated seconds and memory of the base session, with the stages it is made of."""
     encoder, stages = encoder_of(method), method.plan(base)
-    rows = [{**vars(s), "macs": stage_macs(s, encoder), "seconds": _seconds(s, encoder)} for s in stages]
+    reading = _reading_seconds(method, base)
+    rows = [
+        {**vars(s), "macs": stage_macs(s, encoder), "seconds": _seconds(s, encoder) + (s.trained + s.encoded) * reading}
+        for s in stages
+    ]
+    apart = devices if torch.cuda.is_available() else 1  # processes on one CPU share the cores that were timed
     return {
         "parameters": sum(p.numel() for p in method.parameters()),
         "stages": rows,
         "macs": sum(row["macs"] for row in rows),
-        "seconds": sum(row["seconds"] for row in rows) / devices,
+        "seconds": sum(row["seconds"] for row in rows) / apart,
         "memory_bytes": memory_needed(method, base, devices),
         "memory_available_bytes": memory_available(),
     }
@@ -82,6 +96,16 @@ def _seconds(stage: Plan, encoder: Encoder) -> float:
     encoder.zero_grad()
     per_forward = best / len(images) / (3 if stage.trained else 1)
     return (3 * stage.trained + stage.encoded) * per_forward
+
+
+def _reading_seconds(method: Method, base: Session) -> float:
+    """Seconds in which one training image is read and augmented, a few timed; workers read files side by side."""
+    some, side_by_side = base.train.select(range(min(READ, len(base.train)))), 1
+    if isinstance(some, FileImages):
+        side_by_side, some.workers = max(some.workers, 1), 0  # timed in this process: workers take long to start
+    began = time.perf_counter()
+    next(some.batches([torch.arange(len(some))], method.train_view(base), torch.Generator().manual_seed))
+    return (time.perf_counter() - began) / len(some) / side_by_side
 
 
 def _time_step(encoder: Encoder, images: Tensor, trained: bool) -> float:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
 import os
-import stat
-import time
 from collections import ChainMap
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,70 +18,17 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
+from fscil.files import FORMAT, read_json, write_bytes, write_json
 from fscil.settings import differences
 
-FORMAT = 1
 IDENTITY = ("method", "dataset", "seed", "settings", "protocol", "benchmark_fingerprint")
 SURROUNDINGS = ("git", "versions", "machine", "precision")
-FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-ABANDONED = 24 * 3600.0  # seconds after which nobody is still writing a file
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replaces a file in one step: a reader sees the old content or the new one, never half of it.
-
-    A link stays a link, and who may read the file stays as it was.
-    """
-    path = Path(os.path.realpath(path))
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            partial.chmod(stat.S_IMODE(path.stat().st_mode))
-        partial.replace(path)
-    except OSError as problem:
-        partial.unlink(missing_ok=True)
-        if problem.errno in FULL:
-            raise FscilError(
-                f"{path} could not be written: the disk is full or a file-size limit is reached; "
-                "everything learned before is kept, make room and run the same command again"
-            ) from problem
-        raise FscilError(f"{path} could not be written ({problem.strerror}); choose another place") from problem
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Removes what processes that were killed while they wrote left in a folder that many processes write into."""
-    for partial in folder.glob("*.partial"):
-        with suppress(OSError):  # another process was faster, or it is somebody else's
-            if time.time() - partial.stat().st_mtime > ABANDONED:
-                partial.unlink()
-
-
-def write_json(path: Path, content: Any) -> None:
-    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
     """Tensors as safetensors; `notes` (anything JSON can hold) travel in the metadata."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_bytes(path, safetensors.torch.save(plain, {"notes": json.dumps(notes)}))
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it holds no JSON object")
-        return content
-    except (OSError, ValueError) as problem:
-        raise FscilError(f"{path} is not readable ({problem}); choose another --out or delete the folder") from problem
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -187,10 +130,14 @@ class RunFolder:
 
     def finished(self, count: int) -> int:
         """How many of `count` sessions need not be learned again: they are written, and so is the state after them."""
-        done = next((t for t in range(count) if not self._session(t, "session", "json").exists()), count)
+        done = next((t for t in range(count) if not self._written(t)), count)
         while done and not self._session(done - 1, "state", "safetensors").exists():
             done -= 1
         return done
+
+    def _written(self, session: int) -> bool:
+        files = self._session(session, "session", "json"), self._session(session, "predictions", "safetensors")
+        return all(file.exists() for file in files)
 
     def write_session(
         self,

@@ -16,6 +16,7 @@ RECIPES = Path(__file__).parent / "recipes"
 SHARED = "shared"  # folder of the part of a recipe that every method takes
 DEFAULTS = "paper"  # the recipe that is the dataclass defaults unless a file says otherwise
 SMALL = "small"  # the recipe sized for two CPU cores
+BELOW = "recipe"  # what names, in a file of the user's, the recipe that the file changes
 LISTED = 20  # most names that an error message lists
 
 
@@ -44,13 +45,15 @@ def resolve(
 ) -> typing.Any:
     """The configuration of a method: its defaults, changed by the recipe, changed by `overrides` ("base.epochs": 3).
 
-    A recipe is what all methods share on the data set (encoder, images, base session), then the method's own file.
+    A recipe is what all methods share on the data set (encoder, images, base session), then the method's own file. A
+    file of the user's may name the recipe it changes, `recipe = "small"`; else it changes `paper`.
     """
     leaves = flatten(config_class())
     files = _recipe_files(method, dataset, recipe)
     changes: dict[str, object] = {}
     for file in files:
-        changes |= _checked(dict(_walk(_read(file))), leaves, f"{file}: ", f"in a recipe of {method}")
+        tree = {name: value for name, value in _read(file).items() if name != BELOW}
+        changes |= _checked(dict(_walk(tree)), leaves, f"{file}: ", f"in a recipe of {method}")
     changes |= _checked(overrides, leaves, "", f"of {method}")
     try:
         return _replace(config_class(), changes)
@@ -96,13 +99,26 @@ def _is_file(recipe: str | Path) -> bool:
 def _recipe_files(method: str, dataset: str, recipe: str | Path) -> list[Path]:
     """The files of a recipe, the shared one first; none for the defaults."""
     if _is_file(recipe):
-        return [Path(recipe)]
+        return [*_below(method, dataset, Path(recipe)), Path(recipe)]
     files = [file for owner in (SHARED, method) if (file := _owned_recipe(owner, dataset, str(recipe)))]
     if files or recipe == DEFAULTS:
         return files
     raise FscilError(
         f"unknown recipe {recipe!r} for {method} on {dataset}: {suggestion(str(recipe), recipe_names(method, dataset))}"
     )
+
+
+def _below(method: str, dataset: str, file: Path) -> list[Path]:
+    """The files of the recipe that a user's file changes."""
+    shipped = recipe_names(method, dataset)
+    if file.stem in shipped:
+        raise FscilError(
+            f"{file} has the name of a shipped recipe, and its runs would be taken for it; rename the file"
+        )
+    name = _read(file).get(BELOW, DEFAULTS)
+    if name not in shipped:
+        raise FscilError(f"{file}: {BELOW} = {_shown(name)} is no shipped recipe: {suggestion(str(name), shipped)}")
+    return _recipe_files(method, dataset, str(name))
 
 
 def _owned_recipe(owner: str, dataset: str, recipe: str) -> Path | None:
@@ -122,7 +138,7 @@ def _read(file: Path) -> dict[str, object]:
 
 def _walk(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in tree.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             yield from _walk(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value

@@ -26,7 +26,8 @@ MEANINGS_FIT = 120  # narrower terminals show settings without their meaning, wh
 
 def console() -> Console:
     """Standard output; silent in all but the first of several processes."""
-    return Console(quiet=not FIRST_PROCESS, highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_FILES)
+    width = None if sys.stdout.isatty() else WIDTH_OF_FILES
+    return Console(quiet=not FIRST_PROCESS, highlight=False, emoji=False, width=width)
 
 
 def say(text: object) -> None:

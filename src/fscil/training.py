@@ -20,8 +20,9 @@ from fscil.data.images import Images, View
 from fscil.descent import Descent
 from fscil.devices import Devices
 from fscil.errors import FscilError
+from fscil.files import remove_abandoned
 from fscil.nn.compute import Meter, counting
-from fscil.runfolder import RunFolder, load_into, read_tensors, remove_abandoned, write_tensors
+from fscil.runfolder import RunFolder, load_into, read_tensors, write_tensors
 from fscil.stages import Epoch, Loop
 
 CHECKPOINT_SECONDS = 120.0

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PUBLISHED", "Benchmark", "Protocol", "Session", "benchmark", "default_root", "ingredients", "names"]
 
+LARGEST_SEED = 2**32 - 1  # that numpy takes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
@@ -28,6 +30,11 @@ class Protocol:
     test_share: float = 0.2  # folder only: share of each class kept for testing
     split: str | None = None  # folder only: csv or json file naming the training and test images
     tune: bool = False  # pseudo-sessions cut from the base classes, for choosing settings; test images are left alone
+
+    def __post_init__(self) -> None:
+        for option, seed in (("--shots-seed", self.shots_seed), ("--order-seed", self.order_seed)):
+            if seed is not None and not 0 <= seed <= LARGEST_SEED:
+                raise FscilError(f"{option} is {seed}, but must lie between 0 and {LARGEST_SEED}.")
 
 
 PUBLISHED = Protocol()  # the protocol of the published tables
@@ -75,6 +82,7 @@ def benchmark(name: str, root: str | Path | None = None, protocol: Protocol = PU
     parts, protocol = cut(name, root, protocol)
     built = Benchmark(name, in_memory(parts), protocol)
     built.require_shots()
+    built.require_tests()
     return built
 
 

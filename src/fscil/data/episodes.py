@@ -1,6 +1,6 @@
 """Pseudo-incremental tasks: sampling of classes and images, and synthesis of classes nobody has seen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -12,6 +12,18 @@ from fscil.errors import FscilError
 
 Synthesis = Literal["none", "rotate", "mixup", "cutmix"]
 Mix = Literal["inter", "intra"]
+
+
+class SmallClass(FscilError):
+    """A class has fewer images than an episode takes of it; `named` says so by its name, unknown to sampling."""
+
+    def __init__(self, label: int, problem: str):
+        super().__init__(f"class {label} {problem}")
+        self.label, self.problem = label, problem
+
+    def named(self, class_names: Sequence[str]) -> FscilError:
+        """The same with the name of the class; `class_names` are in the order of the labels."""
+        return FscilError(f"class {class_names[self.label]} {self.problem}")
 
 
 class Steps(Protocol):
@@ -107,9 +119,10 @@ def class_pool(images: Images, sampling: Sampling) -> dict[int, Tensor]:
         )
     smallest = min(pool, key=lambda label: len(pool[label]))
     if len(pool[smallest]) < sampling.shot + sampling.query:
-        raise FscilError(
-            f"class {smallest} has {len(pool[smallest])} training images, but an episode takes "
-            f"{sampling.shot} + {sampling.query} of each class; lower --shot or --query"
+        raise SmallClass(
+            smallest,
+            f"has {len(pool[smallest])} training images, but an episode takes "
+            f"{sampling.shot} + {sampling.query} of each class; lower --shot or --query",
         )
     return pool
 

@@ -88,7 +88,7 @@ def _named(images: dict[str, list[str]], root: Path, path: Path) -> dict[str, li
 
 def _read_split(path: Path) -> dict[str, list[str]]:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark before the first column
         return _json_parts(text) if path.suffix == ".json" else _csv_parts(text)
     except OSError as error:
         raise FscilError(f"The split file {path} cannot be read ({error.strerror}).") from error

@@ -7,7 +7,8 @@ Accepted in the folder given or in `miniimagenet`, `mini_imagenet`, `miniImageNe
 - Ravi and Larochelle: `images/` with `train.csv`, `val.csv` and `test.csv`, or folders `train/`, `val/`, `test/`, with
   64 + 16 + 20 classes; which 100 of the 600 images of a class are test images is then looked up in `mini_imagenet.json`
 
-The csv files have the columns `filename,label`; images lie in `images/` itself or in folders inside it.
+The csv files have the columns `filename,label`; images lie in `images/` itself or in folders inside it. Of files with
+the same name the one in `images/<label>/` is taken; a csv file may also name an image with its folder.
 """
 
 import base64
@@ -31,6 +32,7 @@ LAYOUTS = "images/ with train.csv and test.csv (in split/ or beside it), or trai
 KNOWN = json.loads(files("fscil.data").joinpath("mini_imagenet.json").read_text())  # wnid -> name, test images as bits
 
 ByClass = dict[str, list[Path]]  # the images of each class, sorted by file name
+Stored = dict[str, list[Path]]  # the files in `images/`, under NAME and, one each, under /FOLDER/NAME
 
 
 def load(root: Path, protocol: Protocol) -> Ingredients:
@@ -67,7 +69,7 @@ def _find(root: Path) -> dict[str, ByClass]:
         for lists in (folder / "split", folder) if images.is_dir() else ():
             found = {part: lists / f"{part}.csv" for part in PARTS if (lists / f"{part}.csv").is_file()}
             if {"train", "test"} <= set(found):
-                stored = {path.name: path for path in images.rglob("*") if path.is_file()}
+                stored = _stored(images)
                 return {part: _listed(path, images, stored) for part, path in found.items()}
         found = {part: folder / part for part in PARTS if (folder / part).is_dir()}
         if {"train", "test"} <= set(found):
@@ -75,8 +77,17 @@ def _find(root: Path) -> dict[str, ByClass]:
     raise FscilError(f"miniImageNet is not in {root} (it has no public download): put there {LAYOUTS}.")
 
 
-def _listed(path: Path, images: Path, stored: dict[str, Path]) -> ByClass:
-    """The images named in a csv file."""
+def _stored(images: Path) -> Stored:
+    """The files below a folder."""
+    stored = defaultdict(list)
+    for path in sorted(filter(Path.is_file, images.rglob("*"))):
+        stored[path.name].append(path)
+        stored[f"/{path.relative_to(images).as_posix()}"].append(path)
+    return dict(stored)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a csv file, all of them with `filename` and `label`."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets put a mark before the first column
             rows = list(csv.DictReader(lines))
@@ -86,13 +97,32 @@ def _listed(path: Path, images: Path, stored: dict[str, Path]) -> ByClass:
         raise FscilError(
             f"{path} must have the columns filename,label, both filled in every row, and at least one row."
         )
-    missing = [row["filename"] for row in rows if row["filename"] not in stored]
+    return rows
+
+
+def _listed(path: Path, images: Path, stored: Stored) -> ByClass:
+    """The images named in a csv file."""
+    rows = _rows(path)
+    labels = {row["label"] for row in rows}
+    by_class, missing = defaultdict(list), []
+    for row in sorted(rows, key=lambda row: Path(row["filename"]).name):
+        name, label = row["filename"], row["label"]
+        found = _candidates(name, label, labels - {label}, stored)
+        if len(found) > 1:
+            example = found[0].relative_to(images).as_posix()
+            several = f"{path} names {name} of class {label}, which may be {found[0]} or {found[1]}"
+            raise FscilError(f"{several}: write it with its folder, as in {example}.")
+        by_class[label] += found
+        missing += [] if found else [f"{name} of class {label}"]
     if missing:
         raise FscilError(f"{len(missing)} images of {path} are not in {images}, such as {missing[0]}: copy them there.")
-    by_class = defaultdict(list)
-    for row in sorted(rows, key=lambda row: row["filename"]):
-        by_class[row["label"]].append(stored[row["filename"]])
     return dict(by_class)
+
+
+def _candidates(name: str, label: str, others: set[str], stored: Stored) -> list[Path]:
+    """The files that can be meant: the one in the folder of the class or just there, else all outside other classes."""
+    exact = stored.get(f"/{label}/{name}") or stored.get(f"/{name}")
+    return exact or [path for path in stored.get(name, []) if path.parent.name not in others]
 
 
 def _tree(folder: Path) -> ByClass:

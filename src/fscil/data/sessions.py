@@ -80,10 +80,21 @@ class Benchmark:
         """Refuse classes with fewer training images than shots."""
         short = self.too_few()
         if short:
-            named = ", ".join(f"{self.class_names[label]} ({len(self._shuffled[label])})" for label in short[:5])
-            more = f" and {len(short) - 5} more" if len(short) > 5 else ""
+            named = _first_five([f"{self.class_names[label]} ({len(self._shuffled[label])})" for label in short])
             advice = "add images, remove the class or lower --shots"
-            raise FscilError(f"Too few training images for {self.shots} shots in {named}{more}: {advice}.")
+            raise FscilError(f"Too few training images for {self.shots} shots in {named}: {advice}.")
+
+    def untested(self) -> list[int]:
+        """Labels of the classes without a test image."""
+        return [label for label, indices in enumerate(self._test_indices) if not len(indices)]
+
+    def require_tests(self) -> None:
+        """Refuse classes without a test image."""
+        lacking = self.untested()
+        if lacking:
+            named = _first_five([self.class_names[label] for label in lacking])
+            advice = "add one to each (where a split file is used, in its part test) or leave the class out"
+            raise FscilError(f"There is no test image of {named}: {advice}.")
 
     @property
     def session_count(self) -> int:
@@ -147,6 +158,11 @@ class Benchmark:
 
 def _class_order(count: int, seed: int | None) -> tuple[int, ...]:
     return tuple(range(count)) if seed is None else tuple(np.random.RandomState(seed).permutation(count).tolist())
+
+
+def _first_five(names: Sequence[str]) -> str:
+    """The names, of which a long list shows only the beginning."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

@@ -22,7 +22,10 @@ def pseudo_sessions(real: Ingredients, protocol: Protocol) -> Ingredients:
         raise FscilError(
             "--tune cuts its sessions from the first classes of the data set's own order; leave --order-seed away"
         )
-    base = protocol.base_classes or real.base_classes
+    base = real.base_classes if protocol.base_classes is None else protocol.base_classes
+    count = len(real.class_names)
+    if not 1 <= base <= count:
+        raise FscilError(f"--tune cannot cut its sessions from {base} classes; set --base-classes from 1 to {count}")
     train, test = [], []
     for label in range(base):
         indices = (real.train.labels == label).nonzero()[:, 0]

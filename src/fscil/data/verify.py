@@ -47,14 +47,13 @@ def inspect(name: str, root: str | Path | None = None, protocol: Protocol = PUBL
     unreadable, duplicates = _scan(found)
     digests = published_digests().get(name) if protocol == PUBLISHED else None
     differing = None if digests is None else differing_sessions(digests, benchmark, found)
-    tested = set(benchmark.test(benchmark.session_count - 1).labels.tolist())
     return Inspection(
         name=name,
         rows=tuple(_row(benchmark, t) for t in range(benchmark.session_count)),
         unreadable=unreadable,
         duplicates=duplicates,
         too_few=tuple(benchmark.class_names[label] for label in benchmark.too_few()),
-        untested=tuple(class_name for label, class_name in enumerate(benchmark.class_names) if label not in tested),
+        untested=tuple(benchmark.class_names[label] for label in benchmark.untested()),
         published=None if differing is None else not differing,
         differing=differing or (),
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Common:
     """Settings that every method has."""
 
-    encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast, efficientnet_lite0, 1 or 2, or timm:NAME
+    encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast, efficientnet_lite0 … 2, timm:NAME
     weights: str | None = None  # local file with pretrained weights, or "pretrained" for a timm model from the hub
     pixels: int = 224  # size of the images the encoder sees
     scale: float = 16.0  # s, the factor of the relations inside the softmax
@@ -40,7 +40,8 @@ class Common:
     held_out: int = 0  # images per base class kept from training, for settings that are fitted
 
     def __post_init__(self) -> None:
-        within(self, scale=(0, math.inf), shrinkage=(0.001, 1), held_out=(0, math.inf))
+        within(self, scale=(1e-3, math.inf), shrinkage=(1e-3, 1), held_out=(0, math.inf), pixels=(1, math.inf))
+        within(self, new_bonus=(-math.inf, math.inf))
 
     @property
     def unit(self) -> bool:

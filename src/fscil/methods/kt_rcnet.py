@@ -76,6 +76,7 @@ class Config(_method.Common):
         within(self, tasks=at_least_one, way=at_least_one, shot=at_least_one, query=at_least_one)
         within(self, pseudo_sessions=(1, self.way), task_pixels=(0, math.inf), feature_scale=(0, math.inf))
         within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
+        within(self, complement_weight=(0, math.inf))
         within(self, local_smoothing=(0, 0.5))  # of two classes, the true one must not get less than the wrong one
         if self.W1 == "learned" and self.shrinkage < 1:
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")

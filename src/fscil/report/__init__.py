@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fscil.errors import FscilError
+from fscil.files import write_bytes
 from fscil.report.page import page
 from fscil.report.results import read_results, summarise, write_results
 from fscil.report.rows import sections
@@ -31,29 +32,32 @@ __all__ = [
     "terminal_table",
     "write_html",
     "write_results",
+    "write_table",
 ]
 
 
 def load(paths: Iterable[str | Path]) -> list[Run]:
     """The runs of run folders and results files, given themselves or found below the folders given."""
-    sources = dict.fromkeys(source for path in paths for source in find(Path(path)))
+    sources = {source.resolve(): source for path in paths for source in find(Path(path))}
     if not sources:
         raise FscilError("There is nothing to report: name at least one run folder, such as runs/.")
-    return [read_folder(source) if source.is_dir() else read_results(source) for source in sources]
+    return [read_folder(source) if source.is_dir() else read_results(source) for source in sources.values()]
 
 
 def write_html(paths: Iterable[str | Path], out: str | Path) -> Path:
     """Write the report of all runs as one self-contained HTML file; gives its path."""
     out = Path(out)
     content = page(load(paths))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise FscilError(f"The report cannot be written to {out} ({error}): choose another file.") from None
+    write_bytes(out, content.encode())
     return out
 
 
 def table(paths: Iterable[str | Path], format: str) -> str:  # noqa: A002
     """The tables of all runs and of the published rows as md, csv or latex."""
     return write([section_table(section) for section in sections(load(paths))], format)
+
+
+def write_table(paths: Iterable[str | Path], format: str, out: str | Path) -> Path:  # noqa: A002
+    """Write the tables into a file; gives its path."""
+    write_bytes(Path(out), table(paths, format).encode())
+    return Path(out)

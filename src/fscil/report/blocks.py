@@ -12,7 +12,8 @@ import numpy as np
 from fscil.report import confusions
 from fscil.report.charts import Trace
 from fscil.report.columns import SUMMARY, Cell, Column, compute
-from fscil.report.rows import Row, flatten
+from fscil.report.naming import flatten
+from fscil.report.rows import Row
 from fscil.report.runs import TOTAL, Run
 from fscil.report.tables import Line, Table, cells
 
@@ -153,10 +154,11 @@ def stages_table(run: Run) -> str:
     if not stages:
         return ""
     lines = "".join(
-        f"<tr><td>{session}</td><th>{escape(str(stage.get('name')))}</th><td>{stage.get('seconds') or 0:.2f}</td>"
-        f"<td>{compute(stage.get('macs') or 0)}</td><td>{stage.get('steps') or 0}</td></tr>"
+        f"<tr><td>{escape(str(session))}</td><th>{escape(str(stage.get('name')))}</th>"
+        f"<td>{stage.get('seconds') or 0:.2f}</td><td>{compute(stage.get('macs') or 0)}</td>"
+        f"<td>{escape(str(stage.get('steps') or 0))}</td></tr>"
         for session, stage in stages
     )
     head = "<thead><tr><th>session</th><th>stage</th><th>seconds</th><th>PMAC</th><th>steps</th></tr></thead>"
-    title = f"<h4>stages of seed {run.facts['seed']}</h4>"
+    title = f"<h4>stages of seed {escape(str(run.facts['seed']))}</h4>"
     return f'{title}<div class="scroll"><table class="stages">{head}<tbody>{lines}</tbody></table></div>'

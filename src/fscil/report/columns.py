@@ -136,6 +136,12 @@ COSTS = (
         lambda row, branch: Cell(f"{row.mean(lambda run: run.seconds / 60):.2f}"),
     ),
     Column(
+        "images/s",
+        COST,
+        "images trained on per second of learning",
+        lambda row, branch: Cell(f"{row.mean(lambda run: run.images_per_second):.0f}"),
+    ),
+    Column(
         "memory (GB)",
         COST,
         "peak memory in 10^9 bytes",

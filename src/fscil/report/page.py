@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -10,7 +10,7 @@ from fscil.metrics import spread
 from fscil.report.blocks import card, confusion_block, facts_block, folded, html_table, legend, tiles
 from fscil.report.charts import COLOURS, Trace, line_chart
 from fscil.report.columns import COSTS, SUMMARY
-from fscil.report.published import Published, comparable, dataset_title, source
+from fscil.report.published import Published, comparable, section_title, source
 from fscil.report.rows import Section, sections
 from fscil.report.runs import TOTAL, Run
 from fscil.report.tables import section_table, study_table
@@ -23,12 +23,13 @@ def page(runs: Sequence[Run]) -> str:
     """The whole HTML file."""
     found = sections(runs)
     style = files("fscil.report").joinpath("page.css").read_text(encoding="utf-8")
-    title = "Few-shot class-incremental learning: " + ", ".join(dict.fromkeys(dataset_title(s.dataset) for s in found))
+    title = "Few-shot class-incremental learning: " + "; ".join(dict.fromkeys(map(section_title, found)))
+    images = " or ".join(dict.fromkeys(section.tested_on for section in found))
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>\n{style}</style>\n</head>\n'
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n"
-        '<p class="soft">Accuracies are percent of test images; the answer is chosen among all classes seen so far. '
+        f'<p class="soft">Accuracies are percent of {images}; the answer is chosen among all classes seen so far. '
         "New classes are all classes since session 1.</p>\n"
         f"{''.join(map(section_block, found))}{meanings()}</main>\n</body>\n</html>\n"
     )
@@ -40,7 +41,7 @@ def section_block(section: Section) -> str:
     best = section.rows[0]
     return "".join(
         [
-            f"<h2>{escape(dataset_title(section.dataset))}</h2>\n",
+            f"<h2>{escape(section_title(section))}</h2>\n",
             f'<p class="soft">{escape(introduction(section))}</p>\n',
             tiles(best) if best.complete else "",
             curves_card(section, known),
@@ -54,19 +55,26 @@ def section_block(section: Section) -> str:
 
 
 def introduction(section: Section) -> str:
-    """What was learned, and whose numbers the tiles below show."""
-    row = next((row for row in section.rows if row.finished), None)
-    if row is None:
+    """What was learned, as far as all rows agree in it, and whose numbers the tiles below show."""
+    curves = [row.runs[0].curves[TOTAL].sessions for row in section.rows if row.finished]
+    if not curves:
         return f"{section.sessions} sessions planned, none finished yet."
-    tests = row.runs[0].curves[TOTAL].sessions
-    text = f"{section.sessions} sessions: {tests[0].classes} base classes"
-    if len(tests) > 1:
-        shots = (row.facts.get("protocol") or {}).get("shots")
-        images = f" from {shots} images each" if shots else ""
-        text += f", then {tests[1].classes - tests[0].classes} new classes per session{images}"
-    text += f"; {tests[-1].images} test images after session {len(tests) - 1}."
+    text = f"{section.sessions} sessions: {agreed(tests[0].classes for tests in curves)}base classes"
+    finished = max(map(len, curves))
+    if finished > 1:
+        ways = agreed(tests[1].classes - tests[0].classes for tests in curves if len(tests) > 1)
+        shots = agreed((row.facts.get("protocol") or {}).get("shots") for row in section.rows)
+        text += f", then {ways}new classes per session" + (f" from {shots}images each" if shots else "")
+    images = agreed(tests[-1].images for tests in curves if len(tests) == finished)
+    text += f"; tested on {images}{section.tested_on} after session {finished - 1}."
     best = section.rows[0]
     return text + (f" The figures below are those of {best.name}, n = {len(best.runs)}." if best.complete else "")
+
+
+def agreed(counts: Iterable[int | None]) -> str:
+    """A number and a space where all have the same, else nothing."""
+    found = set(counts)
+    return f"{found.pop()} " if len(found) == 1 and None not in found else ""
 
 
 def own_traces(section: Section, metric: str) -> list[Trace]:
@@ -122,11 +130,11 @@ def methods_of(section: Section) -> set[str]:
 def tables_cards(section: Section, known: Published | None) -> str:
     ours = methods_of(section)
     named = frozenset(row.name for row in known.rows if row.method in ours) if known else frozenset()
-    notes = [f"Published: {source()}.", *known.notes] if known else []
-    text = f'<p class="note">{escape(" ".join(notes))}</p>' if notes else ""
+    table = section_table(section)
+    notes = [" ".join([f"Published: {source()}.", *known.notes])] if known else []
+    text = "".join(f'<p class="note">{escape(note)}</p>' for note in (*notes, *table.remarks))
     return "".join(
-        card(part.title, html_table(part, named), text if index == 0 else "")
-        for index, part in enumerate(parts(section_table(section)))
+        card(part.title, html_table(part, named), text if index == 0 else "") for index, part in enumerate(parts(table))
     )
 
 

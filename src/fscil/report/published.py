@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from fscil import metrics
+from fscil.report.naming import PSEUDO
 from fscil.report.rows import Section
 
 STANDARD = {
@@ -57,6 +58,12 @@ def source() -> str:
 
 def dataset_title(dataset: str) -> str:
     return str(numbers()["datasets"].get(dataset, {}).get("title", dataset))
+
+
+def section_title(section: Section) -> str:
+    """What a section is called: its data set, which folder that is, and whether it is cut from the base classes."""
+    name = f"{dataset_title(section.dataset)} {section.images}".strip()
+    return name + (PSEUDO if section.tuned else "")
 
 
 def published(dataset: str) -> Published | None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fscil.errors import FscilError
+from fscil.files import FORMAT, write_bytes
 from fscil.metrics import RunMetrics, SessionMetrics
-from fscil.report.runs import FORMAT, NEEDED, RESULTS_KIND, TOTAL, Run, read_facts, read_folder
+from fscil.report.runs import NEEDED, RESULTS_KIND, TOTAL, Run, read_facts, read_folder
 from fscil.report.sources import find
 
 COLUMNS = tuple(field.name for field in fields(SessionMetrics))
@@ -48,8 +49,7 @@ def write_results(paths: Iterable[str | Path], out_dir: str | Path) -> list[Path
             )
         summaries[file] = summary
     for file, summary in summaries.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(to_text(summary), encoding="utf-8")
+        write_bytes(file, to_text(summary).encode())
     return list(summaries)
 
 
@@ -64,7 +64,7 @@ def read_results(file: Path) -> Run:
         complete = False
     if not complete:
         raise FscilError(f"{file} is broken: its metrics are not one number per session; write it again from its run.")
-    kept = {key: value for key, value in facts.items() if key not in ("kind", "metrics", "learning")}
+    kept = {key: value for key, value in facts.items() if key not in ("metrics", "learning")}
     return Run(file, kept, curves, learning, None)
 
 

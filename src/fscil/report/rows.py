@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fscil.metrics import RunMetrics, Spread, spread
+from fscil.report.naming import FOLDER, digest, distinction, folder_name, in_brackets, sessions_apart, title
 from fscil.report.results import without_folders
 from fscil.report.runs import TOTAL, Run
 
@@ -21,6 +22,7 @@ class Row:
     runs: tuple[Run, ...]
     name: str
     joint: Row | None = None  # the Joint-CNN that Diff is measured against
+    left_out: tuple[Run, ...] = ()  # further runs of its seeds
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -51,30 +53,65 @@ class Row:
         return spread([value(run) for run in self.runs]).mean
 
 
+class Benchmark(NamedTuple):
+    """What rows must share to stand in one table."""
+
+    dataset: str
+    sessions: int
+    tuned: bool
+    images: str  # digest, of the data set `folder` alone
+
+
 @dataclass(frozen=True)
 class Section:
     """All rows of one data set with the same number of sessions, best average first, unfinished runs last."""
 
     dataset: str
     sessions: int
+    tuned: bool  # pseudo-sessions of the base classes, tested on training images that were held out
     rows: tuple[Row, ...]
+    images: str = ""  # of the data set `folder`: which folder
+
+    @property
+    def tested_on(self) -> str:
+        return "held-out training images" if self.tuned else "test images"
 
 
 def sections(runs: Iterable[Run]) -> list[Section]:
-    """Rows grouped by data set; a seed that occurs twice in a row counts once."""
-    groups: dict[tuple[str, int], list[Run]] = {}
+    """Rows grouped by data set and by what they are tested on; of the data set `folder`, each folder is one."""
+    groups: dict[Benchmark, list[Run]] = {}
     for run in runs:
-        groups.setdefault((run.facts["dataset"], run.facts["sessions"]), []).append(run)
-    return [Section(*key, tuple(rows(groups[key]))) for key in sorted(groups)]
+        groups.setdefault(benchmark(run), []).append(run)
+    names = folder_names({key: group for key, group in groups.items() if key.dataset == FOLDER})
+    return [
+        Section(key.dataset, key.sessions, key.tuned, tuple(rows(groups[key])), names.get(key, ""))
+        for key in sorted(groups)
+    ]
+
+
+def benchmark(run: Run) -> Benchmark:
+    images = digest(run) if run.facts["dataset"] == FOLDER else ""
+    return Benchmark(run.facts["dataset"], run.facts["sessions"], run.tuned, images)
+
+
+def folder_names(groups: dict[Benchmark, list[Run]]) -> dict[Benchmark, str]:
+    """What each folder of images is called: by its name, and by what tells it from others of that name."""
+    names = {key: folder_name(group) for key, group in groups.items()}
+    titles = {}
+    for key, group in groups.items():
+        namesakes = [groups[other][0] for other in groups if (names[other], other.tuned) == (names[key], key.tuned)]
+        titles[key] = (names[key] + in_brackets(sessions_apart(group[0], namesakes))).strip()
+    return titles
 
 
 def rows(runs: list[Run]) -> list[Row]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(configuration(run), []).append(run)
-    plain = [Row(part, "") for group in groups.values() for part in finished_and_not(one_run_per_seed(group))]
-    ordered = sorted(plain, key=lambda row: (not row.complete, -average(row), title(row), row.facts["seed"]))
-    named = [replace(row, name=title(row) + distinction(row, ordered)) for row in ordered]
+    plain = [row for group in groups.values() for row in rows_of(group)]
+    ordered = sorted(plain, key=lambda row: (not row.complete, -average(row), title(row.runs[0]), row.facts["seed"]))
+    first = [row.runs[0] for row in ordered]
+    named = [replace(row, name=title(run) + distinction(run, first)) for row, run in zip(ordered, first, strict=True)]
     return [replace(row, joint=joint_of(row, named)) for row in named]
 
 
@@ -84,12 +121,30 @@ def configuration(run: Run) -> str:
     return json.dumps(without_folders({key: run.facts.get(key) for key in keys}), sort_keys=True)
 
 
-def one_run_per_seed(runs: list[Run]) -> list[Run]:
-    """The most finished run of each seed (a folder before a results file): repeating a seed adds nothing to n."""
-    best: dict[int, Run] = {}
-    for run in sorted(runs, key=lambda run: (len(run.learning), run.confusion is not None)):
-        best[run.facts["seed"]] = run
-    return [best[seed] for seed in sorted(best)]
+def rows_of(runs: list[Run]) -> Iterator[Row]:
+    """The rows of one configuration, not yet named: the finished seeds together, each other seed alone."""
+    seeds = by_seed(runs)
+    for part in finished_and_not([found[0] for found in seeds.values()]):
+        repeated = (run for kept in part for run in seeds[kept.facts["seed"]][1:] if not is_of(run, kept))
+        yield Row(part, "", left_out=tuple(repeated))
+
+
+def by_seed(runs: list[Run]) -> dict[int, list[Run]]:
+    """The runs of each seed, that which counts first, whatever the order in which they were given."""
+    seeds: dict[int, list[Run]] = {}
+    for run in sorted(runs, key=standing, reverse=True):
+        seeds.setdefault(run.facts["seed"], []).append(run)
+    return dict(sorted(seeds.items()))
+
+
+def standing(run: Run) -> tuple[int, str, bool, str]:
+    """By which runs of one seed are ranked: the most finished, of these the newest, a folder before a results file."""
+    return len(run.learning), str(run.facts.get("started") or ""), not run.summary, str(run.source)
+
+
+def is_of(run: Run, kept: Run) -> bool:
+    """Whether a results file sums up the run that is kept, so that nothing is lost without it."""
+    return run.summary and run.facts.get("started") == kept.facts.get("started")
 
 
 def finished_and_not(runs: list[Run]) -> Iterator[tuple[Run, ...]]:
@@ -100,32 +155,6 @@ def finished_and_not(runs: list[Run]) -> Iterator[tuple[Run, ...]]:
 
 def average(row: Row) -> float:
     return row.over_seeds(lambda curve: curve.average).mean if row.complete else 0.0
-
-
-def title(row: Row) -> str:
-    return f"{row.facts['method']} · {row.facts['recipe']}"
-
-
-def distinction(row: Row, among: list[Row]) -> str:
-    """Settings by which a row differs from the others of its title, as in " (transfer.epochs 10)"."""
-    own = settings(row.runs[0])
-    others = [settings(other.runs[0]) for other in among if title(other) == title(row)]
-    differing = [key for key in own if any(other.get(key) != own[key] for other in others)]
-    text = ", ".join(f"{key} {own[key]}" for key in differing[:3])
-    return f" ({text}{', …' if len(differing) > 3 else ''})" if differing else ""
-
-
-def settings(run: Run) -> dict[str, Any]:
-    """Settings and protocol with dotted names."""
-    return flatten(without_folders({**run.facts.get("settings", {}), "protocol": run.facts.get("protocol", {})}))
-
-
-def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
-    return flat
 
 
 def joint_of(row: Row, among: list[Row]) -> Row | None:

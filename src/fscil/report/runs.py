@@ -12,12 +12,13 @@ import numpy as np
 
 from fscil import metrics
 from fscil.errors import FscilError
+from fscil.files import FORMAT
 from fscil.metrics import FirstSeen, Labels, RunMetrics
 
 TOTAL = "sum"  # the method's own prediction, beside those of its branches
 RESULTS_KIND = "fscil results"  # marks the JSON files made from run folders
-FORMAT = 1
 NEEDED = ("method", "dataset", "recipe", "seed", "sessions")
+COUNTED = {"seed": "a whole number", "sessions": "a number of sessions"}
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,28 @@ class Run:
         return len(self.learning) >= int(self.facts["sessions"])
 
     @property
+    def tuned(self) -> bool:
+        """Whether the sessions were cut from the base classes, for choosing settings."""
+        return bool((self.facts.get("protocol") or {}).get("tune"))
+
+    @property
+    def summary(self) -> bool:
+        """Whether this was read from a results file, not from the run folder itself."""
+        return self.facts.get("kind") == RESULTS_KIND
+
+    @property
     def macs(self) -> float:
         return self._sum("macs")
 
     @property
     def seconds(self) -> float:
         return self._sum("learn_seconds") + self._sum("test_seconds")
+
+    @property
+    def images_per_second(self) -> float:
+        """Images trained on per second of learning, over all sessions."""
+        trained = sum((s.get("images_per_second") or 0) * (s.get("learn_seconds") or 0) for s in self.learning)
+        return trained / max(self._sum("learn_seconds"), 1e-9)
 
     @property
     def peak_memory(self) -> float:
@@ -81,8 +98,9 @@ def read_facts(file: Path, needed: Sequence[str]) -> dict[str, Any]:
     if content.get("format") != FORMAT:
         written = content.get("format")
         raise FscilError(f"{file} has format {written!r}, this version reads {FORMAT}: use the version that wrote it.")
-    if not isinstance(content["sessions"], int):
-        raise FscilError(f"{file} is broken: 'sessions' is {content['sessions']!r}, not a number of sessions.")
+    for key, meaning in COUNTED.items():
+        if type(content[key]) is not int:
+            raise FscilError(f"{file} is broken: {key!r} is {content[key]!r}, not {meaning}.")
     return content
 
 
@@ -122,7 +140,8 @@ def read_predictions(file: Path, first_seen: FirstSeen, index: int) -> dict[str,
         tensors = load_file(file)
         found = {"truth": tensors["truth"], TOTAL: tensors["predicted"]}
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise FscilError(f"{file} cannot be read ({error}): run its command again or leave it out.") from None
+        advice = "delete it and run its command again, or leave the run out"
+        raise FscilError(f"{file} cannot be read ({error}): {advice}.") from None
     found |= {name.removeprefix("branch."): tensors[name] for name in sorted(tensors) if name.startswith("branch.")}
     for name, labels in found.items():
         if labels.ndim != 1 or labels.shape != found["truth"].shape:

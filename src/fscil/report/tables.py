@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fscil.report.columns import ACCURACY, COSTS, SUMMARY, Cell, Column, number
-from fscil.report.published import PublishedRow, comparable, dataset_title
+from fscil.report.published import PublishedRow, comparable, section_title
+from fscil.report.remarks import row_remarks, section_remarks
 from fscil.report.rows import Row, Section
 from fscil.report.runs import TOTAL
 
@@ -19,6 +20,7 @@ class Line:
     kind: str
     cells: dict[str, Cell]
     branch: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -34,6 +36,7 @@ class Table:
     title: str
     lines: tuple[Line, ...]
     columns: tuple[Column, ...]
+    remarks: tuple[str, ...] = ()  # sentences that stand below it
 
     def part(self, title: str) -> Table:
         """The columns of one of the report's tables, with the lines that fill them."""
@@ -45,7 +48,8 @@ def section_table(section: Section) -> Table:
     lines = [line for row in section.rows for line in row_lines(row)]
     found = comparable(section)
     lines += [published_line(row) for row in found.rows] if found else []
-    return make_table(dataset_title(section.dataset), lines, [*session_columns(section.sessions), *SUMMARY, *COSTS])
+    table = make_table(section_title(section), lines, [*session_columns(section.sessions), *SUMMARY, *COSTS])
+    return replace(table, remarks=tuple(section_remarks(section)))
 
 
 def study_table(title: str, rows: Sequence[PublishedRow]) -> Table:
@@ -78,6 +82,7 @@ def row_lines(row: Row) -> list[Line]:
         row.name + ("" if row.complete else missing),
         "run" if row.complete else "incomplete",
         cells(row, TOTAL, [*columns, *COSTS]),
+        remarks=tuple(row_remarks(row)),
     )
     return [own, *(Line(own.name, "branch", cells(row, name, columns), branch=name) for name in row.branches)]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fscil.metrics import SessionMetrics
 from fscil.report.columns import Cell, compute
+from fscil.report.naming import PSEUDO
 from fscil.report.rows import sections
 from fscil.report.runs import TOTAL, Run
 from fscil.report.tables import Line, Table, section_table
@@ -41,6 +42,7 @@ def terminal_table(runs: Iterable[Run], width: int | None = None) -> rich.table.
 def draw(tables: Sequence[Table], names: Sequence[str]) -> rich.table.Table:
     from rich import box
     from rich.table import Table as RichTable
+    from rich.text import Text
 
     present = {name for table in tables for line in own_lines(table) for name in line.cells}
     sessions = sorted(filter(str.isdigit, present), key=int) if "all" in names else ["first", "last"]
@@ -51,13 +53,15 @@ def draw(tables: Sequence[Table], names: Sequence[str]) -> rich.table.Table:
         drawn.add_column(name, justify="right", no_wrap=True, style="bold" if name == "Avg" else None)
     for table in tables:
         drawn.add_section()
-        if len(tables) > 1:
-            drawn.add_row(table.title, style="bold")
+        drawn.add_row(Text(table.title), style="bold")
         last = max((column.name for column in table.columns if column.name.isdigit()), key=int, default="")
         ends = {"first": "0", "last": last}
         for line in own_lines(table):
             texts = [terminal_cell(line.cells.get(ends.get(name, name))) for name in columns]
-            drawn.add_row(("  " if line.branch else "") + line.label, *texts, style="dim" if line.branch else None)
+            label = Text(("  " if line.branch else "") + line.label)
+            drawn.add_row(label, *texts, style="dim" if line.branch else None)
+    remarks = [remark for table in tables for remark in table.remarks]
+    drawn.caption, drawn.caption_justify = Text("\n".join(remarks)) if remarks else None, "left"
     return drawn
 
 
@@ -89,10 +93,12 @@ def session_line(index: int, learned: Sequence[str], metrics: SessionMetrics) ->
 def run_line(run: Run) -> str:
     """One sentence about a run: its average, what it gained over never learning, and what it cost."""
     curve, facts = run.curves[TOTAL], run.facts
-    who = f"{facts['method']} on {facts['dataset']} (recipe {facts['recipe']}, seed {facts['seed']})"
+    where = facts["dataset"] + (PSEUDO if run.tuned else "")
+    who = f"{facts['method']} on {where} (recipe {facts['recipe']}, seed {facts['seed']})"
     if not run.complete:
         return f"{who} has finished {len(run.learning)} of {facts['sessions']} sessions."
     accuracy = f"{curve.average:.2f} % on average, {curve.accuracies[-1]:.2f} % after the last session"
     gain = f"a gain of {curve.gain:.2f} over never learning a new class"
-    cost = f"{compute(run.macs)} PMAC, {run.seconds / 60:.2f} minutes, peak memory {run.peak_memory / 1e9:.2f} GB"
+    time = f"{run.seconds / 60:.2f} minutes, {run.images_per_second:.0f} images/s in training"
+    cost = f"{compute(run.macs)} PMAC, {time}, peak memory {run.peak_memory / 1e9:.2f} GB"
     return f"{who}: {accuracy}, {gain}; {cost}."

@@ -49,6 +49,7 @@ def markdown(tables: Sequence[Table]) -> str:
         blocks.append(f"## {table.title}")
         for part in parts(table):
             blocks += [f"{part.title}:", "\n".join(markdown_lines(part))]
+        blocks += ["\n".join(f"- {remark}" for remark in table.remarks)] if table.remarks else []
     return "\n\n".join(blocks) + "\n"
 
 
@@ -60,15 +61,14 @@ def markdown_lines(table: Table) -> list[str]:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """One booktabs tabular per part."""
-    return (
-        "\n\n".join(
-            f"% {table.title}: {part.title} (needs \\usepackage{{booktabs}})\n" + "\n".join(latex_lines(part))
-            for table in tables
-            for part in parts(table)
-        )
-        + "\n"
-    )
+    """One booktabs tabular per part; titles and remarks are comments."""
+    blocks = []
+    for table in tables:
+        for part in parts(table):
+            head = f"% {table.title}: {part.title} (needs \\usepackage{{booktabs}})"
+            blocks.append("\n".join([head, *latex_lines(part)]))
+        blocks += ["\n".join(f"% {remark}" for remark in table.remarks)] if table.remarks else []
+    return "\n\n".join(blocks) + "\n"
 
 
 def latex_lines(table: Table) -> list[str]:
@@ -91,7 +91,8 @@ def comma_separated(tables: Sequence[Table]) -> str:
     names = dict.fromkeys(
         name for table in tables for column in table.columns for name in record_names(column.name, table)
     )
-    fields = ["dataset", "method", "branch", "kind", *sorted(names, key=sessions_first)]
+    remarks = ["remarks"] if any(line.remarks for table in tables for line in table.lines) else []
+    fields = ["dataset", "method", "branch", "kind", *sorted(names, key=sessions_first), *remarks]
     out = io.StringIO()
     writer = csv.DictWriter(out, fields, lineterminator="\n")
     writer.writeheader()
@@ -114,4 +115,5 @@ def sessions_first(name: str) -> float:
 
 def record(line: Line) -> dict[str, str]:
     values = {name: cell.text for name, cell in line.cells.items()}
-    return values | {f"{name} std": cell.std for name, cell in line.cells.items() if cell.std}
+    values |= {f"{name} std": cell.std for name, cell in line.cells.items() if cell.std}
+    return values | ({"remarks": "; ".join(line.remarks)} if line.remarks else {})

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from fscil.data.images import cut_picture
 from fscil.data.views import finish
 from fscil.errors import FscilError
+from fscil.files import write_bytes
 from fscil.nn.branches import Branch
-from fscil.runfolder import write_bytes
 from fscil.teach.looking import answers
 from fscil.teach.model import Model
 from fscil.teach.photos import Source, read

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
+from fscil.files import write_bytes, write_json
 from fscil.nn.branches import embed_shared, fused_form, fused_query
-from fscil.runfolder import write_bytes, write_json
 from fscil.teach.model import Model
 from fscil.teach.modelfile import digest
 

@@ -14,8 +14,8 @@ from fscil.data.folder import SUFFIXES
 from fscil.data.views import View
 from fscil.errors import FscilError
 from fscil.experiment import Experiment, execute, plan
+from fscil.files import write_json
 from fscil.nn.pretrained import IMAGENET
-from fscil.runfolder import write_json
 from fscil.teach import backbones
 from fscil.teach.learning import Tell, split
 from fscil.teach.model import Model
@@ -44,6 +44,10 @@ def trained(
     usable = [p for p in sorted(readable) if sources[p].suffix.lower() in SUFFIXES and sources[p].parent.parent == root]
     if not usable:
         raise FscilError(f"{root} holds no photos that can be trained on; put them as {root / 'CLASS' / 'PHOTO.jpg'}")
+    of_class: dict[str, list[int]] = {}
+    for p in usable:
+        of_class.setdefault(sources[p].parent.name, []).append(p)
+    held |= {found[0] for found in of_class.values() if held.isdisjoint(found)}  # a run tests every class
     place = save.with_name(f"{save.name}.training")
     parts = {"train": [p for p in usable if p not in held], "test": [p for p in usable if p in held]}
     named = {part: [sources[p].relative_to(root).as_posix() for p in found] for part, found in parts.items()}

@@ -1,0 +1,75 @@
+"""Files that are replaced in one step: a kill or a full disk never costs what was there."""
+
+import errno
+import json
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fscil.errors import FscilError
+
+FORMAT = 1  # of run folders, and of the results files made from them
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+ABANDONED = 24 * 3600.0  # seconds after which nobody is still writing a file
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replaces a file in one step: a reader sees the old content or the new one, never half of it.
+
+    A link stays a link, and who may read the file stays as it was. What is no file, such as /dev/stdout, is written to.
+    """
+    path = Path(os.path.realpath(path))
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            partial.chmod(stat.S_IMODE(path.stat().st_mode))
+        partial.replace(path)
+    except OSError as problem:
+        _discard(partial)
+        if problem.errno in FULL:
+            raise FscilError(
+                f"{path} could not be written: the disk is full or a file-size limit is reached; "
+                "everything learned before is kept, make room and run the same command again"
+            ) from problem
+        raise FscilError(f"{path} could not be written ({problem.strerror}); choose another place") from problem
+    except BaseException:
+        _discard(partial)
+        raise
+
+
+def _discard(partial: Path) -> None:
+    with suppress(OSError):  # why it could not be written says more than why it cannot be removed
+        partial.unlink(missing_ok=True)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Removes what processes that were killed while they wrote left in a folder that many processes write into."""
+    for partial in folder.glob("*.partial"):
+        with suppress(OSError):  # another process was faster, or it is somebody else's
+            if time.time() - partial.stat().st_mtime > ABANDONED:
+                partial.unlink()
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+        return content
+    except (OSError, ValueError) as problem:
+        raise FscilError(f"{path} is not readable ({problem}); choose another --out or delete the folder") from problem
