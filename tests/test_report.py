@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -463,14 +464,15 @@ def test_below_the_table_each_method_tells_with_what_its_numbers_were_made(tmp_p
 
 def test_sentences(tmp_path):
     (run,) = report.load([make_run(tmp_path)])
-    first, *_, last = run.curves[TOTAL].sessions
-    assert report.session_line(0, ["a", "b", "c"], first) == (
+    assert report.session_line(0, ["a", "b", "c"], run) == (
         "Session 0: learned 3 classes (a, b, c); 83.33 % of the 12 test images of all 3 classes are named right."
     )
-    line = report.session_line(2, ["e"], last)
+    line = report.session_line(2, ["e"], run)
     assert "learned 1 class (e)" in line
     assert line.endswith("(base 83.33, new 75.00, harmonic mean 78.95).")
     assert "81.53 % on average, 80.00 % after the last session" in report.run_line(run)
+    tuned = replace(run, facts={**run.facts, "protocol": {"tune": True}})
+    assert "of the 12 held-out training images of all 3 classes" in report.session_line(0, ["a", "b", "c"], tuned)
 
 
 def test_confusions_by_session_and_by_name(tmp_path):

@@ -17,7 +17,7 @@ from fscil.fields import Setting
 if TYPE_CHECKING:
     from fscil.data.sessions import Session
     from fscil.data.verify import Inspection
-    from fscil.metrics import SessionMetrics
+    from fscil.report.runs import Run
 
 FIRST_PROCESS = os.environ.get("LOCAL_RANK", "0") == "0"
 WIDTH_OF_FILES = 160  # tables written into a file or a pipe are not cut to the 80 columns of a terminal
@@ -127,11 +127,13 @@ class Teller:
         """One line for those who compare methods."""
         from fscil.report.terminal import session_line
 
-        say(session_line(session.index, self._names(session), self._metrics(session)))
+        say(session_line(session.index, self._names(session), self._run()))
 
     def plain_words(self, session: "Session") -> None:
         """One line for everybody; a character is named by itself."""
-        metrics = self._metrics(session)
+        from fscil.report.runs import TOTAL
+
+        metrics = self._run().curves[TOTAL].sessions[session.index]
         characters = " ".join(name.partition(" ")[0] for name in self._names(session))
         what = f"learned {characters} from {len(session.train) // len(session.classes)} pictures each"
         right = f"gets {metrics.accuracy:.1f} % right"
@@ -148,10 +150,10 @@ class Teller:
         names = self._facts()["class_names"]
         return [names[label] for label in session.classes]
 
-    def _metrics(self, session: "Session") -> "SessionMetrics":
-        from fscil.report.runs import TOTAL, read_folder
+    def _run(self) -> "Run":
+        from fscil.report.runs import read_folder
 
-        return read_folder(self.folder).curves[TOTAL].sessions[session.index]
+        return read_folder(self.folder)
 
 
 def duration(seconds: float) -> str:

@@ -74,7 +74,7 @@ class Section:
 
     @property
     def tested_on(self) -> str:
-        return "held-out training images" if self.tuned else "test images"
+        return self.rows[0].runs[0].tested_on
 
 
 def sections(runs: Iterable[Run]) -> list[Section]:

@@ -50,6 +50,10 @@ class Run:
         return bool((self.facts.get("protocol") or {}).get("tune"))
 
     @property
+    def tested_on(self) -> str:
+        return "held-out training images" if self.tuned else "test images"
+
+    @property
     def summary(self) -> bool:
         """Whether this was read from a results file, not from the run folder itself."""
         return self.facts.get("kind") == RESULTS_KIND

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from math import isnan
 from typing import TYPE_CHECKING
 
-from fscil.metrics import SessionMetrics
 from fscil.report.columns import Cell, compute
 from fscil.report.naming import PSEUDO
 from fscil.report.rows import sections
@@ -80,11 +79,12 @@ def method_lines(runs: Iterable[Run]) -> list[str]:
     return [f"{line.label}: {facts}" for line, facts in zip(lines, told, strict=True) if facts]
 
 
-def session_line(index: int, learned: Sequence[str], metrics: SessionMetrics) -> str:
+def session_line(index: int, learned: Sequence[str], run: Run) -> str:
     """One sentence about a session: what was learned and how well all classes seen are told apart now."""
+    metrics = run.curves[TOTAL].sessions[index]
     names = ", ".join(learned) if len(learned) <= 10 else f"{learned[0]} … {learned[-1]}"
     count = f"{len(learned)} class{'' if len(learned) == 1 else 'es'}"
-    right = f"{metrics.accuracy:.2f} % of the {metrics.images} test images of all {metrics.classes} classes"
+    right = f"{metrics.accuracy:.2f} % of the {metrics.images} {run.tested_on} of all {metrics.classes} classes"
     parts = f" (base {metrics.base:.2f}, new {metrics.new:.2f}, harmonic mean {metrics.harmonic:.2f})"
     text = f"Session {index}: learned {count} ({names}); {right} are named right"
     return text + ("" if isnan(metrics.new) else parts) + "."
