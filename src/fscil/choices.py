@@ -23,12 +23,6 @@ def method_names(text: str) -> list[str]:
     return names
 
 
-def check_dataset(name: str) -> None:
-    """Refuse a data set that does not exist."""
-    if name not in data.names():
-        raise FscilError(f"unknown data set {name!r}: {settings.suggestion(name, data.names())}")
-
-
 def config(method: str, dataset: str, recipe: str | None, given: Mapping[str, Any]) -> Any:
     """The configuration of a method under a recipe (None: the default one), changed by the options given."""
     own = {name: value for name, value in given.items() if name not in PROTOCOL}

@@ -51,7 +51,7 @@ def run(
     """
     from fscil.experiment import Experiment
 
-    choices.check_dataset(dataset)
+    data.check_name(dataset)
     experiments = [
         Experiment(
             method=name,
@@ -150,7 +150,7 @@ def check_data(name: Dataset, /, *, root: Root = None, given: Mapping[str, Any])
     from fscil.data.download import fetch
     from fscil.data.verify import inspect
 
-    choices.check_dataset(name)
+    data.check_name(name)
     folder = root or data.default_root()
     fetch(name, folder)
     found = inspect(name, folder, choices.protocol(given))

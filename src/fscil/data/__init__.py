@@ -45,6 +45,12 @@ def names() -> tuple[str, ...]:
     return ("cifar100", "cub200", "folder", "glyphs", "mini_imagenet")
 
 
+def check_name(name: str) -> None:
+    """Refuses a data set that does not exist."""
+    if name not in names():
+        raise FscilError(f"unknown data set {name!r}: {suggestion(name, names())}")
+
+
 def default_root() -> Path:
     """Where data sets are looked for when no folder is given: $FSCIL_DATA, else ./data."""
     return Path(os.environ.get("FSCIL_DATA") or "data")
@@ -52,8 +58,7 @@ def default_root() -> Path:
 
 def ingredients(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> "Ingredients":
     """The images, class names and defaults of a data set, before any session is cut from it."""
-    if name not in names():
-        raise FscilError(f"There is no data set {name!r}: {suggestion(name, names())}")
+    check_name(name)
     if name != "folder" and (protocol.test_share, protocol.split) != (PUBLISHED.test_share, PUBLISHED.split):
         raise FscilError(f"--test-share and --split are for the data set folder, not for {name}: leave them away.")
     folder = Path(root).expanduser() if root is not None else default_root()
