@@ -8,7 +8,6 @@ from typing import Any
 from cyclopts import Group
 
 from fscil import data, methods, settings
-from fscil.errors import FscilError
 from fscil.fields import flatten
 from fscil.options import option, options, shared
 
