@@ -13,6 +13,7 @@ from fscil.report.columns import COSTS, SUMMARY
 from fscil.report.published import Published, comparable, section_title, source
 from fscil.report.rows import Section, sections
 from fscil.report.runs import TOTAL, Run
+from fscil.report.sweeps import sweep_block, sweeps
 from fscil.report.tables import section_table, study_table
 from fscil.report.text import parts
 
@@ -45,6 +46,7 @@ def section_block(section: Section) -> str:
             f'<p class="soft">{escape(introduction(section))}</p>\n',
             tiles(best) if best.complete else "",
             curves_card(section, known),
+            sweeps_card(section),
             tables_cards(section, known),
             balance_card(section),
             confusion_card(section),
@@ -117,6 +119,16 @@ def curves_card(section: Section, known: Published | None) -> str:
         "Accuracy over all classes seen, after each session",
         f'<div class="chart">{chart}</div>{legend([*own, *branches])}' + f'<p class="note">{note}</p>' * bool(note),
     )
+
+
+def sweeps_card(section: Section) -> str:
+    """Heat maps of the settings that were swept two at a time; empty where none were."""
+    found = sweeps(section.rows)
+    if not found:
+        return ""
+    note = "Means over the seeds; bold: the highest. Empty: no finished run there that agrees in all other settings."
+    blocks = [sweep_block(sweep, found) for sweep in found]
+    return card("Two settings at a time", *blocks, f'<p class="note">{note}</p>')
 
 
 def published_style(named: bool) -> str:
