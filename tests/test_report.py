@@ -495,3 +495,11 @@ def test_labels_of_a_chart_move_apart_and_no_farther_than_needed():
 def test_reading_runs_imports_no_torch():
     code = "import sys, fscil.report; assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_axis_goes_beyond_all_images(tmp_path):
+    report.write_html([make_run(tmp_path, wrong=0)], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert ">100</text>" in page
+    assert ">105</text>" not in page
+    assert ">110</text>" not in page

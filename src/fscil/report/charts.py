@@ -58,9 +58,9 @@ def limits(traces: Sequence[Trace]) -> tuple[int, int]:
     """Full tens below and above everything that is drawn, within 0..100."""
     present = [value for trace in traces for value in trace.values if not isnan(value.mean)]
     edges = [value.mean + sign * (0 if isnan(value.std) else value.std) for value in present for sign in (-1, 1)]
-    low = max(10 * floor(min(edges, default=0) / 10), 0)
+    low = min(max(10 * floor(min(edges, default=0) / 10), 0), 90)
     high = min(10 * ceil(max(edges, default=100) / 10), 100)
-    return min(low, 90), max(high, low + 10)
+    return low, max(high, low + 10)
 
 
 def grid(frame: Frame) -> str:
