@@ -41,7 +41,7 @@ class Config(_method.Common):
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
     start: Literal["f1", "own"] = "f1"  # f2 starts as a copy of f1, or from a base session of its own
-    complement: Literal["resa", "conventional", "tied"] = "resa"  # f2 by RESA, batches with a learned W2, or as it starts
+    complement: Literal["resa", "conventional", "tied"] = "resa"  # f2 by RESA, by batches with learned W2, or as it is
     tasks: int = 200  # episodes per epoch
     way: int = 25  # pseudo-new classes of an episode
     shot: int = 10  # support images per class
