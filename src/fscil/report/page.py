@@ -10,10 +10,11 @@ from fscil.metrics import spread
 from fscil.report.blocks import card, confusion_block, facts_block, folded, html_table, legend, tiles
 from fscil.report.charts import COLOURS, Trace, line_chart
 from fscil.report.columns import COSTS, SUMMARY
+from fscil.report.heatmaps import sweep_block
 from fscil.report.published import Published, comparable, section_title, source
 from fscil.report.rows import Section, sections
 from fscil.report.runs import TOTAL, Run
-from fscil.report.sweeps import sweep_block, sweeps
+from fscil.report.sweeps import sweeps
 from fscil.report.tables import section_table, study_table
 from fscil.report.text import parts
 
