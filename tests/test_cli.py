@@ -289,7 +289,7 @@ def test_every_method_runs_from_the_command_line(
     assert len(list(folder.glob("session-*.json"))) == 4
     assert f"{name} on glyphs (recipe small, seed 0): " in done.out
     facts = json.loads((folder / "run.json").read_text())
-    assert f"{name} · small: encoder tiny; pixels 16; " in done.out
+    assert f"{name} · small: encoder contract; pixels 16; " in done.out
     assert f"keeps {facts['keeps']}; encoder needs {facts['encoder_needs']}; selection last epoch" in done.out
     assert (name in ("mcnet", "meta_fscil", "topic")) == bool(facts["reconstruction"])
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fscil.errors import FscilError
 from fscil.files import write_bytes, write_json
 from fscil.nn.branches import embed_shared, fused_form, fused_query
+from fscil.nn.folding import folded
 from fscil.teach.model import Model
 from fscil.teach.modelfile import digest
 
@@ -37,7 +38,8 @@ class Scores(nn.Module):
         plain: dict[int, nn.Module] = {}
         for branch in self.branches:  # without counting, devices and precision; shared encoders stay shared
             encoder = branch.encoder
-            branch.encoder = plain.setdefault(id(encoder), nn.Sequential(encoder.stages, encoder.pool))
+            # Torch's exporter folds some batch norms and, with other objects in memory, leaves the same ones alone.
+            branch.encoder = plain.setdefault(id(encoder), folded(nn.Sequential(encoder.stages, encoder.pool)))
         form = fused_form(model.branches)
         self.register_buffer("keys", form.keys.T.contiguous())
         self.register_buffer("bias", form.bias)
