@@ -85,7 +85,7 @@ def test_bad_input_ends_all_processes(tmp_path):
     (experiment.folder / "run.json").write_text("{")
     ended = run_two(tmp_path, "run")
     assert ended.returncode == 1
-    assert f"{experiment.folder / 'run.json'} is not readable" in ended.stderr
+    assert f"{experiment.folder / 'run.json'} cannot be read" in ended.stderr
 
 
 def test_one_device_alone_exchanges_nothing():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fscil import choices, settings
 from fscil.errors import FscilError
-from fscil.fields import Setting, flatten
+from fscil.fields import Setting, dotted, flatten
 from fscil.strict import cast
 
 
@@ -216,7 +216,7 @@ def test_to_dict_is_json_and_resolves_back(recipes: Path) -> None:
     stored = json.loads(json.dumps(settings.to_dict(config)))
     assert stored["base"]["epochs"] == 3
     assert stored["sizes"] == [8, 16]
-    assert resolve("paper", dict(settings._walk(stored))) == config
+    assert resolve("paper", dotted(stored)) == config
 
 
 def test_differences_name_both_sides(recipes: Path) -> None:
@@ -242,7 +242,7 @@ configs = st.builds(
 @given(configs)
 def test_every_configuration_survives_storage(config: Config) -> None:
     stored = json.loads(json.dumps(settings.to_dict(config)))
-    flat = {name: value for name, value in settings._walk(stored) if value is not None or name in ("weights", "limit")}
+    flat = {name: value for name, value in dotted(stored).items() if value is not None or name in ("weights", "limit")}
     assert settings.resolve(Config, "toy", "glyphs", "paper", flat) == config
     assert settings.differences(stored, settings.to_dict(config)) == []
 

@@ -1,4 +1,4 @@
-"""The leaves of a configuration of nested dataclasses: name, type, value, and the field's comment as its help."""
+"""The leaves of a configuration: name, type, value, and the comment on the field's line as its help."""
 
 import ast
 import dataclasses
@@ -7,8 +7,9 @@ import inspect
 import textwrap
 import tokenize
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,15 @@ class Setting:
 def flatten(config: object) -> dict[str, Setting]:
     """All leaves of a configuration by dotted name, with type, value and the field's comment as help."""
     return {leaf.name: leaf for leaf in _leaves(config)}
+
+
+def dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested dictionaries: {"a": {"b": 1}} -> {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        inner = isinstance(value, Mapping) and value
+        flat |= dotted(value, f"{prefix}{name}.") if inner else {prefix + name: value}
+    return flat
 
 
 def comments(config_class: type) -> dict[str, str]:
@@ -56,7 +66,7 @@ def _own_comments(owner: type) -> dict[str, str]:
     }
 
 
-def _leaves(config: typing.Any, prefix: str = "", group: str = "") -> Iterator[Setting]:
+def _leaves(config: Any, prefix: str = "", group: str = "") -> Iterator[Setting]:
     helps, hints = comments(type(config)), typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value, comment = getattr(config, field.name), helps.get(field.name, "")

@@ -65,11 +65,12 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, otherwise: str) -> dict[str, Any]:
+    """The object in a file; `otherwise` is the advice for those who have a file that holds none."""
     try:
-        content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it holds no JSON object")
-        return content
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError) as problem:
-        raise FscilError(f"{path} is not readable ({problem}); choose another --out or delete the folder") from problem
+        raise FscilError(f"{path} cannot be read ({problem}): {otherwise}") from problem
+    if not isinstance(content, dict):
+        raise FscilError(f"{path} was not written by fscil, it holds no JSON object: {otherwise}")
+    return content

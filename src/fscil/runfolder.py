@@ -64,7 +64,7 @@ class RunFolder:
     def described(self) -> dict[str, Any]:
         """What run.json says; empty before the run has begun."""
         file = self.path / "run.json"
-        return read_json(file) if os.access(file, os.F_OK) else {}
+        return read_json(file, "choose another --out or delete the folder") if os.access(file, os.F_OK) else {}
 
     def open(self, description: dict[str, Any]) -> None:
         """Starts or continues the run `description` tells of; a folder that holds another run is refused."""

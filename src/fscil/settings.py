@@ -5,11 +5,11 @@ import difflib
 import tomllib
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from fscil.errors import FscilError
-from fscil.fields import Setting, flatten
+from fscil.fields import Setting, dotted, flatten
 from fscil.strict import cast, describe
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -53,7 +53,7 @@ def resolve(
     changes: dict[str, object] = {}
     for file in files:
         tree = {name: value for name, value in _read(file).items() if name != BELOW}
-        changes |= _checked(dict(_walk(tree)), leaves, f"{file}: ", f"in a recipe of {method}")
+        changes |= _checked(dotted(tree), leaves, f"{file}: ", f"in a recipe of {method}")
     changes |= _checked(overrides, leaves, "", f"of {method}")
     try:
         return _replace(config_class(), changes)
@@ -68,13 +68,13 @@ def to_dict(config: object) -> dict[str, typing.Any]:
 
 def from_dict(config_class: type, tree: Mapping[str, object]) -> typing.Any:
     """The configuration of which `to_dict` made this dictionary."""
-    changes = _checked(dict(_walk(tree)), flatten(config_class()), "", f"of {config_class.__module__}")
+    changes = _checked(dotted(tree), flatten(config_class()), "", f"of {config_class.__module__}")
     return _replace(config_class(), changes)
 
 
 def differences(there: Mapping[str, object], here: Mapping[str, object]) -> list[str]:
     """What differs between two nested dictionaries, one line per setting: "base.epochs: 16 there, 20 here"."""
-    a, b = ({name: _plain(value) for name, value in _walk(tree)} for tree in (there, here))
+    a, b = ({name: _plain(value) for name, value in dotted(tree).items()} for tree in (there, here))
     told = {name: [str(tree[name]) if name in tree else "absent" for tree in (a, b)] for name in {**a, **b}}
     return [
         f"{name}: {one} there, {other} here"
@@ -134,14 +134,6 @@ def _read(file: Path) -> dict[str, object]:
         raise FscilError(f"cannot read the recipe {file}: {error.strerror}") from error
     except ValueError as error:  # includes TOMLDecodeError and UnicodeDecodeError
         raise FscilError(f"{file} is not a valid TOML file: {error}") from error
-
-
-def _walk(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _walk(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
 
 
 def _checked(values: Mapping[str, object], leaves: Mapping[str, Setting], where: str, whose: str) -> dict[str, object]:

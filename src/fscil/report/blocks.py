@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fscil.fields import dotted
 from fscil.report import confusions
 from fscil.report.charts import Trace
 from fscil.report.columns import SUMMARY, Cell, Column, compute
-from fscil.report.naming import flatten
 from fscil.report.rows import Row
 from fscil.report.runs import TOTAL, Run
 from fscil.report.tables import Line, Table, cells
@@ -139,7 +139,7 @@ def facts_table(title: str, facts: dict[str, Any]) -> str:
         return ""
     lines = "".join(
         f"<tr><th>{escape(name)}</th><td><code>{escape(fact_text(value))}</code></td></tr>"
-        for name, value in flatten(facts).items()
+        for name, value in dotted(facts).items()
     )
     return f'<h4>{escape(title)}</h4><table class="facts"><tbody>{lines}</tbody></table>'
 

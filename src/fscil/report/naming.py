@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fscil.fields import dotted
 from fscil.report.results import without_folders
 from fscil.report.runs import Run
 
@@ -52,20 +53,12 @@ def in_brackets(texts: Sequence[str]) -> str:
 
 def settings(run: Run) -> dict[str, Any]:
     """Settings of the method with dotted names."""
-    return flatten(without_folders(run.facts.get("settings") or {}))
+    return dotted(without_folders(run.facts.get("settings") or {}))
 
 
 def protocol(run: Run) -> dict[str, Any]:
     """How the data set became sessions, with dotted names."""
-    return flatten(without_folders({"protocol": run.facts.get("protocol") or {}}))
-
-
-def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
-    return flat
+    return dotted(without_folders({"protocol": run.facts.get("protocol") or {}}))
 
 
 def folder_name(runs: Iterable[Run]) -> str:

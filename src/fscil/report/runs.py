@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,13 @@ import numpy as np
 
 from fscil import metrics
 from fscil.errors import FscilError
-from fscil.files import FORMAT
+from fscil.files import FORMAT, read_json
 from fscil.metrics import FirstSeen, Labels, RunMetrics
 
 TOTAL = "sum"  # the method's own prediction, beside those of its branches
 RESULTS_KIND = "fscil results"  # marks the JSON files made from run folders
 NEEDED = ("method", "dataset", "recipe", "seed", "sessions")
+BROKEN = "run its command again or leave it out of the report"
 COUNTED = {"seed": "a whole number", "sessions": "a number of sessions"}
 
 
@@ -95,7 +95,7 @@ def read_folder(folder: Path) -> Run:
 
 def read_facts(file: Path, needed: Sequence[str]) -> dict[str, Any]:
     """The object in run.json or in a results file, known to be of our format and to hold the needed keys."""
-    content = read_object(file)
+    content = read_json(file, BROKEN)
     missing = [key for key in needed if key not in content]
     if missing:
         raise FscilError(f"{file} was not written by fscil: it has no {missing[0]!r}; leave it out of the report.")
@@ -105,16 +105,6 @@ def read_facts(file: Path, needed: Sequence[str]) -> dict[str, Any]:
     for key, meaning in COUNTED.items():
         if type(content[key]) is not int:
             raise FscilError(f"{file} is broken: {key!r} is {content[key]!r}, not {meaning}.")
-    return content
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except (ValueError, OSError) as error:
-        raise FscilError(f"{file} cannot be read ({error}): run its command again or leave it out.") from None
-    if not isinstance(content, dict):
-        raise FscilError(f"{file} was not written by fscil: it holds no JSON object; leave it out of the report.")
     return content
 
 
@@ -132,7 +122,7 @@ def read_learning(folder: Path, planned: int) -> tuple[dict[str, Any], ...]:
     """session-00.json, session-01.json, ... up to the first that is missing."""
     files = [folder / f"session-{index:02d}.json" for index in range(planned)]
     finished = next((index for index, file in enumerate(files) if not file.is_file()), planned)
-    return tuple(read_object(file) for file in files[:finished])
+    return tuple(read_json(file, BROKEN) for file in files[:finished])
 
 
 def read_predictions(file: Path, first_seen: FirstSeen, index: int) -> dict[str, Labels]:

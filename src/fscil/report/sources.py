@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fscil.errors import FscilError
-from fscil.report.runs import RESULTS_KIND, read_object
+from fscil.files import read_json
+from fscil.report.runs import BROKEN, RESULTS_KIND
 
 
 def find(path: Path) -> list[Path]:
@@ -23,6 +24,6 @@ def find(path: Path) -> list[Path]:
 
 def is_results(file: Path) -> bool:
     try:
-        return read_object(file).get("kind") == RESULTS_KIND
+        return read_json(file, BROKEN).get("kind") == RESULTS_KIND
     except FscilError:
         return False
