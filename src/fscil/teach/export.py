@@ -38,7 +38,7 @@ class Scores(nn.Module):
         plain: dict[int, nn.Module] = {}
         for branch in self.branches:  # without counting, devices and precision; shared encoders stay shared
             encoder = branch.encoder
-            # Torch's exporter folds some batch norms and, with other objects in memory, leaves the same ones alone.
+            # Folded here: torch's exporter folds the same batch norms in one call and leaves them alone in another.
             branch.encoder = plain.setdefault(id(encoder), folded(nn.Sequential(encoder.stages, encoder.pool)))
         form = fused_form(model.branches)
         self.register_buffer("keys", form.keys.T.contiguous())
