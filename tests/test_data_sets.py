@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import tarfile
 import threading
@@ -114,7 +115,7 @@ def test_half_downloaded_cifar_is_refused(tmp_path, share):
     path = tmp_path / "cifar-100-python" / "test"
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(FscilError, match=r"test is damaged or half downloaded: delete it"):
+    with pytest.raises(FscilError, match=r"test is damaged or half downloaded: delete .*python, then `fscil data"):
         cifar100.load(tmp_path, SMALL)
 
 
@@ -134,6 +135,12 @@ def test_missing_data_says_what_to_do(tmp_path, name, message, monkeypatch):
     monkeypatch.setenv("FSCIL_DATA", str(tmp_path / "elsewhere"))
     with pytest.raises(FscilError, match="elsewhere"):
         benchmark(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FSCIL_DATA", "~/below")
+    with pytest.raises(FscilError, match=re.escape(str(tmp_path / "home" / "below"))):
+        benchmark(name)
+    with pytest.raises(FscilError, match=r"~nobody-of-this-name/x cannot be found .*: give the folder without ~"):
+        benchmark(name, "~nobody-of-this-name/x")
 
 
 # ---- miniImageNet
@@ -345,7 +352,8 @@ def test_damaged_lists_of_cub_are_one_sentence(tmp_path, name, content, complain
     with pytest.raises(FscilError, match=complaint) as caught:
         cub200.load(tmp_path, SMALL)
     assert str(tmp_path / name) in str(caught.value)
-    assert str(caught.value).endswith("fetch CUB-200 again.")
+    advice = f"delete {tmp_path}, then `fscil data cub200 --root {tmp_path.parent}` downloads it again."
+    assert str(caught.value).endswith(advice)
 
 
 # ---- folder

@@ -15,7 +15,7 @@ from PIL import Image, ImageFilter
 from fscil.data import Protocol, glyphs
 from fscil.data.images import Images, View
 
-ALIKE = 0.85  # correlation of normalised shapes from which two characters look alike
+ALIKE = 0.84  # correlation of normalised shapes from which two characters look alike
 SIDE = 20
 
 

@@ -9,6 +9,7 @@ from PIL import Image
 from torchvision.transforms import RandomResizedCrop
 
 from fscil.data.images import Augment, FileImages, TensorImages, View, decode
+from fscil.data.pictures import from_array
 from fscil.data.views import draw, finish, interpolation, windows
 from fscil.errors import FscilError
 
@@ -236,13 +237,26 @@ def test_files_are_upright_and_rgb(tmp_path):
         assert decode(tmp_path / f"{mode}.{suffix}").mode == "RGB"
 
 
+@pytest.mark.parametrize("suffix", ["png", "webp"])
+def test_short_exif_data_do_not_cost_the_picture(tmp_path, suffix):
+    Image.new("RGB", (9, 5), "red").save(tmp_path / f"photo.{suffix}", exif=b"II*\0")
+    assert decode(tmp_path / f"photo.{suffix}").size == (9, 5)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_sixteen_bits_in_either_order_of_the_bytes(order):
+    dark = np.array([[0, 100], [200, 255]], dtype=f"{order}u2")  # of 65535
+    assert not np.asarray(from_array(dark)).any()
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_unreadable_file_is_named_in_one_sentence(tmp_path, workers):
     Image.new("RGB", (30, 30), "red").save(tmp_path / "good.jpg")
     content = (tmp_path / "good.jpg").read_bytes()
     (tmp_path / "cut.jpg").write_bytes(content[: len(content) // 2])
     (tmp_path / "text.jpg").write_text("no image")
-    for bad in ("cut.jpg", "text.jpg", "absent.jpg"):
+    (tmp_path / "broken.avif").write_bytes(b"\0\0\0\x1cftypavif\0\0\0\0avifmif1miaf" + bytes(40))
+    for bad in ("cut.jpg", "text.jpg", "absent.jpg", "broken.avif"):
         images = FileImages([tmp_path / "good.jpg", tmp_path / bad], torch.zeros(2), workers=workers)
         with pytest.raises(FscilError, match=bad) as caught:
             list(images.batches([torch.tensor([0]), torch.tensor([0, 1])], view(8)))

@@ -402,6 +402,12 @@ def test_whitening_levels_the_spread_within_classes(shrinkage: float) -> None:
     assert after[1] / after[0] <= before[1] / before[0] * 1.001
 
 
+def test_one_image_of_each_class_whitens_nothing() -> None:
+    branch, features = Branch("X", LeftColumn(), "euclid"), torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    assert torch.equal(branch.whiten(features, torch.tensor([0, 1]), 0.5), features)
+    assert torch.equal(branch.whitening, torch.eye(2))
+
+
 def within_class_variances(features: Tensor, labels: Tensor) -> Tensor:
     """Variances along the principal directions, ascending."""
     rest = torch.cat([features[labels == label] - features[labels == label].mean(0) for label in range(4)])

@@ -41,7 +41,7 @@ def test_the_network_is_timms(number: int) -> None:
 def test_the_published_weights_fit_and_see(name: str) -> None:
     import timm
 
-    number = int(installed(name)[-1])
+    installed(name)
     weights = pretrained.weights(name)
     encoder = encoders.build(name, 64, "pretrained").eval()
     net = timm.create_model(f"tf_{name}", num_classes=1000).eval()
@@ -51,12 +51,20 @@ def test_the_published_weights_fit_and_see(name: str) -> None:
     with torch.no_grad():
         torch.testing.assert_close(encoder(x), net.forward_head(net.forward_features(x), pre_logits=True))
     assert encoder.dim == 1280
-    assert number in range(3)
+    published = encoders.build(name, 64, str(pretrained.weights_file(name))).eval()
+    assert all(torch.equal(one, other) for one, other in zip(*both_states(encoder, published), strict=True))
+
+
+def both_states(one: torch.nn.Module, other: torch.nn.Module) -> list[list[torch.Tensor]]:
+    return [list(net.state_dict().values()) for net in (one, other)]
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
+    weights = list(efficientnet_lite.stages(0).state_dict().values())
+    with pytest.raises(FscilError, match="the file gives 9 tensors"):
+        efficientnet_lite.load_in_order(efficientnet_lite.stages(0), weights[:9])
     with pytest.raises(FscilError, match="the weights do not fit"):
-        efficientnet_lite.load_in_order(efficientnet_lite.stages(2), efficientnet_lite.stages(0).state_dict().values())
+        efficientnet_lite.load_in_order(efficientnet_lite.stages(2), [*weights, *weights])
 
 
 def test_a_missing_wheel_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

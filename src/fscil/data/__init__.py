@@ -53,7 +53,15 @@ def check_name(name: str) -> None:
 
 def default_root() -> Path:
     """Where data sets are looked for when no folder is given: $FSCIL_DATA, else ./data."""
-    return Path(os.environ.get("FSCIL_DATA") or "data")
+    return expanded(os.environ.get("FSCIL_DATA") or "data")
+
+
+def expanded(folder: str | Path) -> Path:
+    """A folder with ~ as the user's own."""
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError as error:
+        raise FscilError(f"{folder} cannot be found ({error}): give the folder without ~.") from error
 
 
 def ingredients(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> "Ingredients":
@@ -61,7 +69,7 @@ def ingredients(name: str, root: str | Path | None = None, protocol: Protocol = 
     check_name(name)
     if name != "folder" and (protocol.test_share, protocol.split) != (PUBLISHED.test_share, PUBLISHED.split):
         raise FscilError(f"--test-share and --split are for the data set folder, not for {name}: leave them away.")
-    folder = Path(root).expanduser() if root is not None else default_root()
+    folder = expanded(root) if root is not None else default_root()
     return importlib.import_module(f"fscil.data.{name}").load(folder, protocol)
 
 

@@ -57,9 +57,9 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
 def _images(path: Path, classes: int) -> TensorImages:
     pixels, labels = map(np.asarray, _read(path, "data", "fine_labels"))
     if pixels.dtype != np.uint8 or pixels.shape != (len(labels), 3072) or labels.dtype.kind != "i":
-        raise FscilError(f"{path} does not hold 32-pixel images with labels: download CIFAR-100 again.")
+        raise FscilError(f"{path} does not hold 32-pixel images with labels: {_again(path)}")
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        raise FscilError(f"{path} has labels outside 0..{classes - 1}: download CIFAR-100 again.")
+        raise FscilError(f"{path} has labels outside 0..{classes - 1}: {_again(path)}")
     return TensorImages(torch.from_numpy(pixels).view(-1, 3, 32, 32), torch.from_numpy(labels))
 
 
@@ -84,7 +84,11 @@ def _read(path: Path, *keys: str) -> list:
     except FscilError as error:
         raise FscilError(f"{path} {error}") from error
     except Exception as error:  # a broken pickle can fail in any way
-        raise FscilError(f"{path} is damaged or half downloaded: delete it and download CIFAR-100 again.") from error
+        raise FscilError(f"{path} is damaged or half downloaded: {_again(path)}") from error
+
+
+def _again(path: Path) -> str:
+    return f"delete {path.parent}, then `fscil data cifar100 --root {path.parent.parent}` downloads CIFAR-100 again."
 
 
 class _Unpickler(pickle.Unpickler):

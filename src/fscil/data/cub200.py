@@ -25,7 +25,7 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
     names, numbers, split, classes = (_column(folder / name) for name in LISTS)
     labels = _labels(numbers, len(classes), folder / LISTS[1])
     if not len(names) == len(labels) == len(split):
-        raise FscilError(f"The lists in {folder} differ in length: fetch CUB-200 again.")
+        raise FscilError(f"The lists in {folder} differ in length: {_again(folder)}")
     _require_images(folder / "images", names)
     train, test = (
         [(name, label) for name, label, one in zip(names, labels, split, strict=True) if one == part]
@@ -55,14 +55,15 @@ def _column(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
         return [line.split(maxsplit=1)[1].strip() for line in lines if line.strip()]
     except (IndexError, UnicodeDecodeError) as error:
-        raise FscilError(f"{path} is damaged or half downloaded: fetch CUB-200 again.") from error
+        raise FscilError(f"{path} is damaged or half downloaded: {_again(path.parent)}") from error
 
 
 def _labels(numbers: list[str], classes: int, path: Path) -> list[int]:
     """Labels from 0 on of the class numbers in a list, which begin with 1."""
     wrong = [number for number in numbers if not number.isdecimal() or not 1 <= int(number) <= classes]
     if wrong:
-        raise FscilError(f"{path} calls {wrong[0]!r} a class, but classes are 1 to {classes}: fetch CUB-200 again.")
+        told = f"{path} calls {wrong[0]!r} a class, but classes are 1 to {classes}"
+        raise FscilError(f"{told}: {_again(path.parent)}")
     return [int(number) - 1 for number in numbers]
 
 
@@ -71,4 +72,8 @@ def _require_images(folder: Path, names: list[str]) -> None:
     missing = [name for name in names if name not in present]
     if missing:
         lack = f"{folder} lacks {len(missing)} of {len(names)} images, such as {missing[0]}"
-        raise FscilError(f"{lack}: delete {folder.parent}, then `fscil data cub200` downloads it again.")
+        raise FscilError(f"{lack}: {_again(folder.parent)}")
+
+
+def _again(folder: Path) -> str:
+    return f"delete {folder}, then `fscil data cub200 --root {folder.parent}` downloads it again."

@@ -14,6 +14,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from fscil.data import expanded
 from fscil.errors import FscilError
 from fscil.progress import Bar
 
@@ -46,7 +47,7 @@ ARCHIVES = {
 
 def fetch(name: str, root: str | Path) -> None:
     """Download and unpack a data set into `root`; does nothing where it is already or has no public source."""
-    root = Path(root).expanduser()
+    root = expanded(root)
     if name not in ARCHIVES or importlib.import_module(f"fscil.data.{name}").find(root) is not None:
         return
     archive = ARCHIVES[name]

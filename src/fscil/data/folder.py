@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fscil.data import Protocol
+from fscil.data import Protocol, expanded
 from fscil.data.images import FileImages, Ingredients
 from fscil.errors import FscilError
 
@@ -32,7 +32,7 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
     if protocol.split is None:
         train, test = _share(images, protocol.test_share)
     else:
-        parts = _named(images, root, Path(protocol.split).expanduser())
+        parts = _named(images, root, expanded(protocol.split))
         named = {*parts["train"], *parts["test"]}
         images = {name: found for name, found in images.items() if named & set(found)}
         label = {image: i for i, found in enumerate(images.values()) for image in found}

@@ -29,7 +29,7 @@ from fscil.progress import Bar
 # Label = place in this string; the scripts are mixed. Picked greedily from about 1,600 characters so that no two look
 # alike and none looks like itself turned by 90, 180 or 270 degrees: between any two faces, under any of these turns,
 # with a shift by a pixel or a tilt by 10 degrees, their normalised shapes correlate by less than 0.84 (d and p, n and
-# u, 6 and 9: 1.0; E and F: 0.94; P and R: 0.87). tests/test_glyphs.py measures it.
+# u, 6 and 9: 1.0; E and F: 0.92; P and R: 0.87). tests/test_glyphs.py measures it.
 CHARACTERS = (
     "җ⇢⊑Τщຝשʤзתֆy⇖4ՊϡჀU⚒ء"  # base
     "⚠√₲∠ψխґ↰℮ΔՀ♘♐чνςЦ⊴ѵႥ"  # base

@@ -207,7 +207,7 @@ def decode(path: str | Path) -> Image.Image:
     try:
         with Image.open(path) as picture:
             return upright_rgb(picture)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders of damaged files fail in any way
         reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read as an image ({error})"
         raise FscilError(f"{path} {reason}; replace or remove the file.") from error
 

@@ -1,5 +1,7 @@
 """Pictures of any kind as upright RGB with 8 bits: EXIF rotation, grey, transparency, CMYK, 16 bits, arrays."""
 
+import struct
+
 import numpy as np
 from PIL import Image, ImageOps
 
@@ -10,7 +12,13 @@ def upright_rgb(picture: Image.Image) -> Image.Image:
     """A picture as it is meant to be seen: turned as its EXIF data say, on white where it is transparent, RGB."""
     try:
         picture = ImageOps.exif_transpose(picture)
-    except (ValueError, TypeError, KeyError, SyntaxError):  # broken EXIF data do not make the photo unreadable
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        SyntaxError,
+        struct.error,
+    ):  # broken EXIF data cost no photo
         picture.load()
     if picture.mode.startswith(("I", "F")):
         picture = Image.fromarray(_eight_bits(np.asarray(picture)))
@@ -50,5 +58,5 @@ def _eight_bits(values: np.ndarray) -> np.ndarray:
         return np.rint(values * 255).astype(np.uint8)
     if not np.issubdtype(values.dtype, np.integer) or low < 0 or high > 65535:
         raise ValueError(f"has pixel values of the type {values.dtype} from {low:g} to {high:g}, which are no colours")
-    deep = values.dtype == np.uint16 or high > 255
+    deep = values.dtype in (">u2", "<u2") or high > 255
     return (values // DEEP if deep else values).astype(np.uint8)

@@ -27,7 +27,7 @@ class Augment:
     flip: bool = True  # mirror left and right with probability 1/2
     brightness: float = 0.0  # brightness factor drawn from [1 - b, 1 + b]
     cutout: int = 0  # side of the square set to the mean (0: off)
-    margin: float = 8 / 7  # test view: short side scaled to margin * pixels, then the centre of pixels is taken
+    margin: float = 8 / 7  # all but random boxes: the centre, of an image whose short side is margin * pixels
 
     def __post_init__(self) -> None:
         if self.crop not in ("resized", "pad", "none"):

