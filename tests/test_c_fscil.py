@@ -109,7 +109,6 @@ def test_what_each_mode_moves(mode: int, taught: dict[str, Tensor], tiny: Benchm
     old, new = before.state_dict(), method.state_dict()
     moved = {key for key in old if not torch.equal(old[key], new[key])}
     assert moved == (set() if mode == 1 else {"projection.weight", "projection.bias"})
-    assert method.frozen == (mode == 1)
     if mode == 2:
         target = before.prototypes().sign()
         assert alignment(method.prototypes(), target) > alignment(before.prototypes(), target)
@@ -167,3 +166,10 @@ def test_the_released_sums_stretch_base_activations_alone(base: Session, tiny: B
 def test_more_classes_than_dimensions_are_told_before_training(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="12 classes cannot be orthogonal in 11 dimensions"):
         untrained(dim=11).check(tiny)
+
+
+@pytest.mark.parametrize("dataset", ["cifar100", "mini_imagenet"])
+@pytest.mark.parametrize(("recipe", "epochs"), [("paper", 120), ("official", 119)])
+def test_the_base_session_has_the_schedule_of_the_authors(recipe: str, epochs: int, dataset: str) -> None:
+    base = resolve(c_fscil.Config, "c_fscil", dataset, recipe).base
+    assert (base.epochs, base.batch, base.lr, base.step_epochs) == (epochs, 128, 0.01, 30)

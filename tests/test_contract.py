@@ -19,8 +19,10 @@ from fscil import methods, protocol, settings
 from fscil.data import Protocol
 from fscil.data.images import Images, TensorImages
 from fscil.data.sessions import Benchmark, Session
+from fscil.devices import Devices
+from fscil.errors import FscilError
 from fscil.fields import flatten
-from fscil.methods._method import Method
+from fscil.methods._method import Method, Needs, Prototypical
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
@@ -31,6 +33,7 @@ from fscil.stages import Epoch
 from fscil.training import Run
 
 NAMES = methods.names()
+# under a name, so that settings can ask for it: a recipe, the command line, the second network of MCNet
 encoders.BUILDERS["contract"] = lambda pixels, weights: tiny_encoder()
 
 # A base session that separates the tiny classes in thirty steps.
@@ -59,7 +62,7 @@ OWN: dict[str, dict[str, object]] = {
     "joint": {"new.epochs": 1, "new.batch": 30},
     "kt_rcnet": TINY_RESA,
     "ncm": {"exemplars": 2, "new.epochs": 6},
-    "topic": {"nodes": 18, "new.epochs": 6, "anchor": 20.0},
+    "topic": {"nodes": 18, "new.epochs": 6, "new.lr": 0.005, "anchor": 20.0},
     "cec": {"transfer.epochs": 1, "tasks": 4, "way": 3, "query": 3},
     "sppr": {"transfer.epochs": 12, "transfer.batch": 30, "dropout": 0.0},
     "c_fscil": {"meta.epochs": 1, "tasks": 3},
@@ -80,7 +83,10 @@ VARIANTS: dict[str, tuple[str, str, str, dict[str, object]]] = {
     "c_fscil_mode2": ("c_fscil", "small", "tiny", {"mode": 2}),
 }
 WITH_VARIANTS = (*NAMES, *VARIANTS)
-PROTOTYPES = (*NAMES, "c_fscil_mode1")  # those that go on training are skipped
+PROTOTYPES = (
+    "c_fscil_mode1",  # the other modes train a projection
+    *(name for name in NAMES if issubclass(methods.load(name).Method, Prototypical) and name != "c_fscil"),
+)
 
 FORGETS = ("finetune",)  # old classes need not be better than chance
 IMBALANCED = ("joint",)  # new classes need not be better than chance
@@ -275,12 +281,17 @@ def kept_images(state: dict[str, Tensor]) -> list[Tensor]:
     return [image for value in state.values() if value.dtype == torch.uint8 and value.ndim == 4 for image in value]
 
 
+def most_kept(needs: Needs, base: int, new: int, shots: int) -> int:
+    """The most exemplars once `base` classes and, from `shots` images each, `new` ones are learned."""
+    return int(needs.in_all + needs.per_class * (base + new) + min(needs.per_new_class, shots) * new)
+
+
 @pytest.mark.parametrize("learned", WITH_VARIANTS, indirect=True)
 def test_keeps_no_more_images_than_it_declares(learned: Learned) -> None:
     needs, benchmark = build(learned.name).needs, learned.benchmark
     for state, classes in zip(learned.states, learned.classes, strict=True):
         new = len(classes) - benchmark.base_classes
-        assert len(kept_images(state)) <= needs.most_kept(benchmark.base_classes, new, benchmark.shots)
+        assert len(kept_images(state)) <= most_kept(needs, benchmark.base_classes, new, benchmark.shots)
     declared = needs.exemplars not in ("", "nothing")
     assert bool(kept_images(learned.states[-1])) == declared
 
@@ -310,10 +321,7 @@ def test_predicting_changes_nothing(learned: Learned) -> None:
 
 @pytest.mark.parametrize("learned", PROTOTYPES, indirect=True)
 def test_what_is_frozen_stays_as_it_was(learned: Learned) -> None:
-    method = build(learned.name)
-    if not method.frozen:
-        pytest.skip("goes on training")
-    states = []
+    method, states = build(learned.name), []
     for state in (learned.states[0], learned.states[-1]):
         method.load_state_dict(state)
         states.append({key: value.clone() for key, value in encoder_states(method).items()})
@@ -324,8 +332,6 @@ def test_what_is_frozen_stays_as_it_was(learned: Learned) -> None:
 @pytest.mark.parametrize("learned", PROTOTYPES, indirect=True)
 def test_labels_and_their_order_do_not_matter_to_prototypes(learned: Learned, tmp_path: Path) -> None:
     method, other = build(learned.name), build(learned.name)
-    if not method.frozen:
-        pytest.skip("goes on training")
     session = list(Benchmark("tiny", tiny_ingredients(), Protocol()).sessions())[1]
     backwards = torch.arange(len(session.train)).flip(0)
     renamed = TensorImages(session.train.pixels[backwards], session.train.labels[backwards] + 100)
@@ -414,11 +420,74 @@ def test_every_recipe_that_ships_fits_the_settings(name: str) -> None:
     assert module.Method.needs.keeps()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_official_is_no_less_complete_than_paper(name: str) -> None:
+    own = {file.name for file in (settings.RECIPES / name).glob("*.toml")}
+    data_sets = [file.removesuffix(".paper.toml") for file in own if file.endswith(".paper.toml")]
+    assert [data for data in data_sets if not own & {f"{data}.official.toml", "any.official.toml"}] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_comparison_is_offered_where_its_shared_part_ships(name: str) -> None:
+    assert "compare" in settings.recipe_names(name, "cifar100")
+    assert "compare" not in settings.recipe_names(name, "glyphs")
+
+
+@pytest.mark.parametrize(
+    ("method", "rate"), [("eeil", "new.lr"), ("eeil", "balanced.lr"), ("f2m", "new.lr"), ("topic", "new.lr")]
+)
+def test_rates_chosen_on_pseudo_sessions_are_those_of_small_too(method: str, rate: str) -> None:
+    chosen, small = (
+        flatten(settings.resolve(methods.load(method).Config, method, "cifar100", recipe))[rate].value
+        for recipe in ("compare", "small")
+    )
+    assert small == chosen
+
+
 @pytest.mark.parametrize("dataset", ["cifar100", "cub200", "glyphs", "mini_imagenet"])
 @pytest.mark.parametrize("recipe", ["official", "paper"])
-@pytest.mark.parametrize("method", ["cec", "fact", "meta_fscil", "mcnet"])
-def test_methods_of_scale_16_do_not_inherit_that_of_kt_rcnet(method: str, recipe: str, dataset: str) -> None:
-    assert settings.resolve(methods.load(method).Config, method, dataset, recipe).scale == 16
+@pytest.mark.parametrize(
+    ("method", "scale"), [("cec", 16), ("fact", 16), ("meta_fscil", 16), ("mcnet", 16), ("ncm", 1), ("softnet", 1)]
+)
+def test_methods_with_a_scale_of_their_own_do_not_inherit_that_of_kt_rcnet(
+    method: str, scale: float, recipe: str, dataset: str
+) -> None:
+    assert settings.resolve(methods.load(method).Config, method, dataset, recipe).scale == scale
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("c_fscil", {"shot": 0}),
+        ("c_fscil", {"base_shots": 0}),
+        ("c_fscil", {"way": 0}),
+        ("cec", {"shot": 0}),
+        ("cec", {"query": 0}),
+        ("eeil", {"temperature": 0.0}),
+        ("icarl", {"reduction.on": True, "reduction.anchors": 0}),
+        ("meta_fscil", {"query": 0}),
+        ("ncm", {"exemplars": -1}),
+        ("ncm", {"hardest": 0}),
+        ("sppr", {"pseudo_tasks": 0}),
+        ("topic", {"nodes": 0}),
+    ],
+)
+def test_settings_with_which_nothing_can_be_learned_are_refused(method: str, changes: dict[str, object]) -> None:
+    setting, value = list(changes.items())[-1]
+    with pytest.raises(FscilError, match=rf"the setting {setting.split('.')[-1]} is {value}, but must lie between"):
+        config(method, changes)
+
+
+@pytest.mark.parametrize("method", ["c_fscil", "cec", "kt_rcnet", "meta_fscil"])
+def test_devices_that_cannot_share_the_queries_are_refused_before_training(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = Devices()
+    devices.count = 4
+    run = Run(RunFolder(tmp_path, writable=False), 0, tmp_path, devices)
+    monkeypatch.setattr(Run, "cached", lambda *anything: pytest.fail("a base is trained"))
+    with pytest.raises(FscilError, match="3 queries per class cannot be shared by 4 devices"):
+        build(method, {"query": 3}).learn_base(next(Strict().sessions()), run)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -73,6 +73,13 @@ def test_noise_on_the_mean_is_a_batch_size_larger_than_on_the_sum(tiny: Benchmar
     torch.testing.assert_close(on_mean, 34 * on_sum, rtol=1e-3, atol=1e-5)
 
 
+def test_detached_rows_give_the_cross_entropy_no_way_to_the_features(tiny: Benchmark, run: Run) -> None:
+    """Without distillation, which has one through them."""
+    calm = {"noise": 0.0, "distill": 0.0}
+    frozen, detached = (weights_after_a_step(tiny, run, **calm, **{"new.old_rows": r}) for r in ("frozen", "detached"))
+    assert not torch.allclose(frozen, detached)
+
+
 class OneOfTwo(Devices):
     """A device with a twin that computes the same and is never asked."""
 

@@ -59,3 +59,8 @@ def test_an_encoder_in_one_piece_is_refused_before_training(tiny: Benchmark) -> 
         untrained(piece).check(tiny)
     untrained(piece, **{"new.part": "all"}).check(tiny)
     untrained().check(tiny)
+
+
+def test_images_without_pixels_are_refused_wherever_they_are_asked_for() -> None:
+    with pytest.raises(FscilError, match="the setting pixels holds 0, but an image has at least 1"):
+        untrained(**{"new.pixels": [16, 0]})

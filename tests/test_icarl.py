@@ -47,6 +47,12 @@ def test_a_memory_without_room_for_every_class_is_told_before_training(tiny: Ben
         untrained(memory=11).check(tiny)
 
 
+def test_rows_without_their_loss_are_refused() -> None:
+    with pytest.raises(FscilError, match=r"nothing of iCaRL's distillation.*; set --new.old_rows frozen or trained"):
+        untrained(**{"new.old_rows": "detached"})
+    untrained(**{"new.old_rows": "detached", "reduction.on": True})
+
+
 def test_a_class_of_five_shots_cannot_fill_a_larger_quota(tiny: Benchmark, run: Run) -> None:
     method = learned(untrained(memory=2000), tiny, run, 2)
     assert torch.bincount(method.memory.labels).tolist() == [30] * 6 + [5] * 2

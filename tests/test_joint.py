@@ -77,6 +77,13 @@ def test_sessions_train_as_the_base_session_did(recipe: str, dataset: str) -> No
     assert c.new == c.base
 
 
+def test_sessions_at_224_px_need_no_more_memory_than_the_base_session() -> None:
+    c = resolve(joint.Config, "joint", "cub200", "small")
+    assert c.new.batch <= c.base.batch
+    assert c.new.optimizer == c.base.optimizer
+    assert max(c.new.pixels, default=c.pixels) <= max(c.base.pixels)
+
+
 def test_balanced_softmax_equals_plain_where_classes_are_equal() -> None:
     logits, rows = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
     plain = F.cross_entropy(logits, rows)

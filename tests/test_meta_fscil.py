@@ -114,13 +114,17 @@ def test_gates_are_guided_by_weights_without_a_gradient_to_them() -> None:
     gated = modulated(tiny_encoder()).eval()
     for stage in gated.stages:
         nn.init.normal_(stage.gate.weight, generator=torch.Generator().manual_seed(0))
-    gate, x = gated.stages[1].gate, random(2, 3, 16, 16)
-    guide = nn.Parameter(torch.ones(16))
+    stage, x = gated.stages[1], random(2, 3, 16, 16)
+    kernel, guide = stage.stage[0].weight, nn.Parameter(torch.ones(16))
     short, long = gated(x), functional_call(gated, {"stages.1.gate.guide": guide}, (x,))
     assert not torch.allclose(short, long, atol=1e-4)
-    long.sum().backward()
-    assert guide.grad.abs().sum() > 0
-    assert gate.weight.grad.abs().sum() > 0
+    *slopes, to_kernel = torch.autograd.grad(long.sum(), [guide, stage.gate.weight, kernel])
+    assert all(slope.abs().sum() > 0 for slope in slopes)
+    stage._maker = []  # the guide alone: a constant as long as the weights are now
+    fixed = kernel.detach().flatten(1).norm(dim=1)
+    same = functional_call(gated, {"stages.1.gate.guide": fixed}, (x,))
+    torch.testing.assert_close(same, long)
+    torch.testing.assert_close(torch.autograd.grad(same.sum(), kernel)[0], to_kernel)
 
 
 def test_the_inner_loop_moves_neither_slow_weights_nor_gates() -> None:
@@ -210,12 +214,20 @@ def test_real_sessions_take_the_steps_of_the_inner_loop(base: Session, tiny: Ben
 def test_what_cannot_be_done_is_told_before_training(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="7 classes cannot be drawn from 6 base classes"):
         untrained(way=2).check(tiny)
+    with pytest.raises(FscilError, match=r"28 \+ 3 images of each class.* a base class of 30; lower --pseudo-shots"):
+        untrained(pseudo_shots=28).check(tiny)
     with pytest.raises(FscilError, match="inner is plain gradient descent"):
         untrained(**{"inner.momentum": 0.9})
     one_piece = Encoder(nn.Sequential(tiny_encoder().stages), 16, 16)
     method = meta_fscil.Method(untrained().config, one_piece)
     with pytest.raises(FscilError, match="is one piece; set --bgm off"):
         method.check(tiny)
+
+
+@pytest.mark.parametrize("recipe", ["official", "paper", "small"])
+def test_sequences_fit_into_the_30_images_of_a_class_of_cub200(recipe: str) -> None:
+    c = resolve(meta_fscil.Config, "meta_fscil", "cub200", recipe)
+    assert c.pseudo_shots + c.query <= 30 - c.held_out
 
 
 class Tokens(nn.Module):

@@ -68,6 +68,14 @@ def test_the_quota_of_each_class_is_kept(tiny: Benchmark, run: Run) -> None:
     assert torch.bincount(method.memory.labels).tolist() == [3] * 8
 
 
+def test_without_exemplars_it_learns_from_the_new_images_alone(tiny: Benchmark, run: Run) -> None:
+    method = untrained(exemplars=0)
+    learn_two(method, tiny, run)
+    assert len(method.memory) == 0
+    assert method.classes == tiny.order[:8]
+    assert all(bool(p.isfinite().all()) for p in method.parameters())
+
+
 def test_weight_of_less_forget() -> None:
     assert less_forget_weight(5, 60, 5) == pytest.approx(17.3205, abs=1e-4)
 
@@ -97,3 +105,10 @@ def test_an_encoder_without_activation_on_top_is_refused_before_training(tiny: B
     with pytest.raises(FscilError, match="--base-session shared"):
         ncm.Method(c, normed).check(tiny)
     ncm.Method(resolve(ncm.Config, "ncm", "tiny", "paper", {**TINY, "base_session": "shared"}), normed).check(tiny)
+
+
+@pytest.mark.parametrize("recipe", ["official", "paper"])
+def test_the_authors_settings(recipe: str) -> None:
+    c = resolve(ncm.Config, "ncm", "cifar100", recipe)
+    assert (c.base.epochs, c.base.batch, c.base.lr, c.base.milestones) == (160, 128, 0.1, (80, 120))
+    assert [resolve(ncm.Config, "ncm", name, recipe).less_forget for name in ("mini_imagenet", "cub200")] == [10, 10]

@@ -47,7 +47,7 @@ class Training(Descent):
         super().__post_init__()
         within(self, batch=(1, math.inf), label_smoothing=(0, 1))
         if min(self.pixels, default=1) < 1:
-            raise FscilError(f"the setting pixels of the base session holds {min(self.pixels)}, but an image has some")
+            raise FscilError(f"the setting pixels holds {min(self.pixels)}, but an image has at least 1")
 
 
 def within(settings: object, **limits: tuple[float, float]) -> None:

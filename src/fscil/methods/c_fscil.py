@@ -26,9 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.data.episodes import Sampling, Task, class_pool, episodes
+from fscil.data.episodes import Sampling, Task, check_share, class_pool, episodes
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent
+from fscil.descent import Descent, within
 from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._base import Net, base_plan, fit_base, fit_cosine_classifier, freeze
@@ -49,7 +49,7 @@ def constant(epochs: int, lr: float) -> Descent:
 
 @dataclass(frozen=True, kw_only=True)
 class Config(_method.Common):
-    """Defaults are the paper's on the common encoder; where it is silent, the authors' code."""
+    """Defaults are the paper's on the common encoder, else the authors' code; their base schedule is in the recipes."""
 
     dim: int = 512  # dimensions in which prototypes are to be orthogonal
     mode: Literal[1, 2, 3] = 3  # what a session trains: nothing, the projection to signs, or to nudged prototypes
@@ -69,6 +69,13 @@ class Config(_method.Common):
     sums: bool = False  # sums instead of means, as in the authors' code
     unused: int = 0  # classes without prototype that episodes are normalised over (the authors' code: 40)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one = (1, math.inf)
+        within(self, tasks=at_least_one, shot=at_least_one, query=at_least_one, unused=(0, math.inf))
+        chosen = [name for name in ("way", "base_shots") if getattr(self, name) is not None]
+        within(self, **dict.fromkeys(chosen, at_least_one))
+
 
 class Method(_method.Prototypical):
     """One Branch with the activations, and the projection behind it."""
@@ -81,7 +88,6 @@ class Method(_method.Prototypical):
         self.projection = nn.Linear(encoder.dim, config.dim)
         nn.init.orthogonal_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
-        self.frozen = config.mode == 1
 
     def sampling(self, base: Session) -> Sampling:
         c = self.config
@@ -97,6 +103,7 @@ class Method(_method.Prototypical):
         class_pool(base.train, self.sampling(base))
 
     def learn_base(self, base: Session, run: Run) -> None:
+        check_share(self.config.query, run.world)  # now: the first episode comes after the whole base training
         if self.config.pretrain == "linear":
             self.fit_linear(base, run)
         else:
@@ -107,7 +114,7 @@ class Method(_method.Prototypical):
 
     def fit_linear(self, base: Session, run: Run) -> None:
         """Encoder and projection under a linear classifier without bias."""
-        c, head = self.config, GrowingLinear(self.config.dim)
+        c, head = self.config, GrowingLinear()
         head.grow(base.classes, random_rows(len(base.classes), c.dim, c.dim**-0.5, run.rng("head")))
         net = Net(self.encoder, nn.Sequential(self.projection, head))
         fit_base(self, net, base, run, {"head": "projected", "dim": c.dim})

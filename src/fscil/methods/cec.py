@@ -18,16 +18,17 @@ in test mode, shows augmented episodes in the first epoch only (recipe `official
 images of the last session; here drop-out is off, all episodes are augmented, and the last epoch counts.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.data.episodes import Sampling, Task, class_pool, episodes
+from fscil.data.episodes import Sampling, Task, check_share, class_pool, episodes
 from fscil.data.images import Augment, View
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent
+from fscil.descent import Descent, within
 from fscil.methods import _method
 from fscil.methods._base import base_plan, fit_cosine_classifier, freeze
 from fscil.methods._method import Plan
@@ -56,6 +57,11 @@ class Config(_method.Common):
     start: float = 1.0  # factor of the random weights with which the attention's output starts (0: no attention yet)
     augmented_epochs: int | None = None  # epochs whose episodes are augmented (none: all; the authors' code: 1)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one = (1, math.inf)
+        within(self, tasks=at_least_one, way=at_least_one, shot=at_least_one, query=at_least_one)
+
 
 class Method(_method.Prototypical):
     """One Branch, and an attention between its features and their relations."""
@@ -78,6 +84,7 @@ class Method(_method.Prototypical):
         class_pool(next(benchmark.sessions(held_out=self.config.held_out)).train, self.sampling)
 
     def learn_base(self, base: Session, run: Run) -> None:
+        check_share(self.config.query, run.world)  # now: the first episode comes after the whole base training
         fit_cosine_classifier(self, self.encoder, base, run)
         if self.config.shrinkage < 1:
             self.teach_base(base, run)  # for its whitening, behind which the attention is trained

@@ -19,6 +19,7 @@ copies of each image are replaced by the random variation of all methods here. T
 "EEIL" that TOPIC and those after it print: see _topic_reduction.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 
 from fscil.data.images import TensorImages
 from fscil.data.sessions import Benchmark, Session
+from fscil.descent import within
 from fscil.methods import _method
 from fscil.methods._base import Net, cross_entropy
 from fscil.methods._headed import Tuning
@@ -59,6 +61,10 @@ class Config(_method.Common):
     )  # each later session: as many images of every class
     reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self, temperature=(1e-3, math.inf), distill=(0, math.inf), noise=(0, math.inf))
+
 
 class Method(Reducible):
     """Distillation per block, then balanced fine-tuning."""
@@ -66,7 +72,7 @@ class Method(Reducible):
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
+        super().__init__(config, encoder, GrowingLinear(config.feature_length))
         self.needs = Needs(exemplars=f"{config.memory} images in all", in_all=config.memory)
 
     def check(self, benchmark: Benchmark) -> None:
@@ -97,12 +103,12 @@ class Method(Reducible):
         for epoch, x, rows in self.tuned(stage, images, session, tuning, run):
             with torch.no_grad():
                 old = before(x)
-            logits = self.net(x)
-            kept = blockwise_distillation(logits, old, before.head.widths, c.temperature)
+            f = self.encoder(x)
+            kept = blockwise_distillation(self.head(f), old, before.head.widths, c.temperature)
             batch = run.world * len(x)  # x is the share of one device, and all of them draw the same noise
             std = gradient_noise(c.noise, epoch.number, batch if c.noise_on == "sum" else 1)
             with noisy_gradients(self.net.parameters(), std, epoch.rng("noise", epoch.next)):
-                epoch.step(cross_entropy(logits, rows, tuning) + c.distill * kept)
+                epoch.step(cross_entropy(self.logits(f, tuning), rows, tuning) + c.distill * kept)
 
     def balanced(self, images: TensorImages, session: Session, run: Run) -> TensorImages:
         """The same number of each class: exemplars of old classes, herded images of the new ones."""

@@ -40,7 +40,7 @@ class Method(Headed):
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
+        super().__init__(config, encoder, GrowingLinear(config.feature_length))
 
     def learn_base(self, session: Session, run: Run) -> None:
         self.fit_linear(session, run)

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
+from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._headed import Tuning
 from fscil.methods._method import Needs, Plan
@@ -52,6 +53,14 @@ class Config(_method.Common):
     )  # each later session
     reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.new.old_rows == "detached" and not self.reduction.on:
+            raise FscilError(
+                "new.old_rows detached would leave nothing of iCaRL's distillation, which is the loss of the old rows; "
+                "set --new.old_rows frozen or trained"
+            )
+
 
 class Method(Reducible):
     """Sigmoid distillation, herding, nearest mean of exemplars."""
@@ -59,7 +68,7 @@ class Method(Reducible):
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
+        super().__init__(config, encoder, GrowingLinear(config.feature_length))
         self.means = Prototypes(encoder.dim)
         self.needs = Needs(exemplars=f"{config.memory} images in all", in_all=config.memory)
 

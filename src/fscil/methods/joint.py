@@ -51,7 +51,7 @@ class Method(Headed):
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingCosine(encoder.dim, config.scale))
+        super().__init__(config, encoder, GrowingCosine(config.scale))
         self._untrained = deepcopy(encoder.state_dict()) if config.restart else None
 
     def learn_base(self, session: Session, run: Run) -> None:
@@ -66,7 +66,7 @@ class Method(Headed):
         """Trains on all images of a session that holds everything; rows of classes that are new start at random."""
         if self._untrained is not None:
             self.encoder.load_state_dict(self._untrained)
-            self.net.head = GrowingCosine(self.encoder.dim, self.config.scale)
+            self.net.head = GrowingCosine(self.config.scale)
             prepare(self, self.encoder, everything, run)
         fresh = everything.classes[len(self.classes) :]
         self.head.grow(fresh, random_rows(len(fresh), self.encoder.dim, self.encoder.dim**-0.5, run.rng("head")))

@@ -18,6 +18,7 @@ class means, so that without a single step the method is the prototype baseline.
 `second_order`, and of each pseudo-session alone: what earlier ones moved counts as a constant.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,7 +29,7 @@ from torch.func import functional_call
 
 from fscil.data.episodes import Sampling, class_pool
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent
+from fscil.descent import Descent, within
 from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._base import base_plan, fit_cosine_classifier, freeze, label_rows
@@ -66,6 +67,9 @@ class Config(_method.Common):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        at_least_one = (1, math.inf)
+        within(self, tasks=at_least_one, pseudo_base=at_least_one, pseudo_shots=at_least_one)
+        within(self, pseudo_sessions=(0, math.inf), way=at_least_one, shot=at_least_one, query=at_least_one)
         for name in ("inner", "warm_up"):
             d = getattr(self, name)
             if d.optimizer != "sgd" or d.momentum or d.weight_decay:
@@ -84,7 +88,7 @@ class Method(Headed):
     def __init__(self, config: Config, encoder: Encoder):
         several = len(encoder.stages) > 1  # `check` refuses gates on an encoder of one piece
         gated = modulated(encoder) if config.bgm == "light" and several else encoder
-        super().__init__(config, gated, GrowingCosine(encoder.dim, config.scale))
+        super().__init__(config, gated, GrowingCosine(config.scale))
         self._plain = [encoder]  # in a list: its stages already belong to the gated encoder
 
     @property
@@ -104,9 +108,20 @@ class Method(Headed):
             raise FscilError(
                 f"guided modulation gates the stages of an encoder, but {c.encoder} is one piece; set --bgm off"
             )
-        class_pool(next(benchmark.sessions(held_out=c.held_out)).train, self.sampling)
+        images = next(benchmark.sessions(held_out=c.held_out)).train
+        fewest = int(images.labels.unique(return_counts=True)[1].min())
+        if fewest < c.pseudo_shots + c.query:
+            raise FscilError(
+                f"a sequence begins with {c.pseudo_shots} + {c.query} images of each class, but {benchmark.name} has a "
+                f"base class of {fewest}; lower --pseudo-shots or --query"
+            )
+        class_pool(images, self.sampling)
 
     def learn_base(self, base: Session, run: Run) -> None:
+        if self.config.query % run.world:  # now: the first sequence comes after the whole base training
+            raise FscilError(
+                f"{self.config.query} queries per class cannot be shared by {run.world} devices; change --query"
+            )
         fit_cosine_classifier(self, self._plain[0], base, run)
         self.meta_learning(base, run)
         freeze(self)
@@ -122,10 +137,6 @@ class Method(Headed):
 
     def share(self, sequence: Drawn, run: Run) -> Drawn:
         """The part of one of several devices: the whole support, every world-th query."""
-        if self.config.query % run.world:
-            raise FscilError(
-                f"{self.config.query} queries per class cannot be shared by {run.world} devices; change --query"
-            )
         return Drawn(sequence.support, sequence.query[:, run.rank :: run.world])
 
     def outer_loss(self, sequence: Drawn) -> Tensor:

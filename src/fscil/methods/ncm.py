@@ -27,6 +27,7 @@ import torch
 from torch import nn
 
 from fscil.data.sessions import Benchmark, Session
+from fscil.descent import within
 from fscil.errors import FscilError
 from fscil.methods import _method
 from fscil.methods._base import cross_entropy, fit_base, fit_cosine_classifier
@@ -45,7 +46,7 @@ PASSIVE = (nn.Identity, nn.MaxPool2d, nn.AvgPool2d)
 
 @dataclass(frozen=True, kw_only=True)
 class Config(_method.Common):
-    """Defaults are the authors' settings for CIFAR-100."""
+    """Defaults are the authors' settings for CIFAR-100; their base schedule is in the recipes."""
 
     scale: float = 1.0  # eta at the start of training
     base_session: Literal["lucir", "shared"] = "lucir"  # lucir: learned eta, signed features; shared: neither
@@ -62,6 +63,10 @@ class Config(_method.Common):
     )  # each later session
     reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self, exemplars=(0, math.inf), hardest=(1, math.inf))
+
 
 class Method(Reducible):
     """Cosine classifier, less-forget constraint, inter-class separation."""
@@ -69,7 +74,7 @@ class Method(Reducible):
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingCosine(encoder.dim, config.scale, learned=True))
+        super().__init__(config, encoder, GrowingCosine(config.scale, learned=True))
         self.needs = Needs(exemplars=f"{config.exemplars} images per class", per_class=config.exemplars)
         self.signed = config.base_session == "lucir" and remove_last_activation(encoder)
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, class_pool, episodes
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Training
+from fscil.descent import Training, within
 from fscil.methods import _method
 from fscil.methods._base import (
     base_plan,
@@ -69,6 +69,11 @@ class Config(_method.Common):
     attention_dropout: float = 0.1  # in the refinement
     refine: Literal["all", "new", "always"] = "all"  # prototypes refined in sessions; always: in the base session too
     shot_view: Literal["test", "train"] = "test"  # view of the shots (the authors' code: augmented, as in training)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one = (1, math.inf)
+        within(self, way=at_least_one, spare=(0, math.inf), shot=at_least_one, pseudo_tasks=at_least_one)
 
 
 class Method(_method.Prototypical):

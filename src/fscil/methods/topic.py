@@ -19,6 +19,7 @@ net before instead of the centroids and without variances (`anchored_to`, recipe
 logits of old classes (`new.old_rows` "detached") and choose the epoch on test images, which is not repeated here.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.sessions import Session
+from fscil.descent import within
 from fscil.methods import _method
 from fscil.methods._base import cross_entropy
 from fscil.methods._headed import Rehearsing, Tuning
@@ -48,7 +50,7 @@ class Config(_method.Common):
     nodes: int = 400  # nodes of the base session, each with one image; a new class adds one
     gas_rate: float = 0.02  # eta, the step of the nearest node towards a feature
     gas_reach: float = 1.0  # alpha, how fast the step falls with the rank of a node
-    gas_lifetime: int = 200  # T, the age at which an edge is removed
+    gas_lifetime: int = 200  # T, the age at which an edge is removed; no effect above ways * shots + 1
     anchor: float = 350.0  # weight of the anchor loss
     anchored_to: Literal["centroid", "previous"] = "centroid"  # centroid by inverse variance, or the net before
     variance_floor: float = 0.1  # smallest variance in the anchor loss, as share of the mean variance
@@ -68,6 +70,10 @@ class Config(_method.Common):
         )
     )  # each later session
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self, nodes=(1, math.inf), gas_reach=(1e-6, math.inf))
+
 
 class Method(Rehearsing):
     """Anchor loss and min-max loss on the nodes of a neural gas."""
@@ -76,7 +82,7 @@ class Method(Rehearsing):
     config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder, GrowingLinear(encoder.dim, config.feature_length))
+        super().__init__(config, encoder, GrowingLinear(config.feature_length))
         self.gas = NeuralGas(encoder.dim)
         self.needs = Needs(
             exemplars=f"{config.nodes} base images, 1 per new class", in_all=config.nodes, per_new_class=1, stages=True

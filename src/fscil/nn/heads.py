@@ -38,9 +38,8 @@ class GrowingHead(nn.Module):
     Blocks are parameters of their own, so that those of earlier sessions can stand still while the newest is trained.
     """
 
-    def __init__(self, dim: int):
+    def __init__(self) -> None:
         super().__init__()
-        self.dim = dim
         self.blocks = nn.ParameterList()
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
 
@@ -113,8 +112,8 @@ def brought_to(length: float, features: Tensor) -> Tensor:
 class GrowingLinear(GrowingHead):
     """Logits W f without bias; features are brought to a `length` first, or (0) taken as they are."""
 
-    def __init__(self, dim: int, length: float = 0.0):
-        super().__init__(dim)
+    def __init__(self, length: float = 0.0):
+        super().__init__()
         self.length = length
 
     def relate(self, features: Tensor, weight: Tensor) -> Tensor:
@@ -124,8 +123,8 @@ class GrowingLinear(GrowingHead):
 class GrowingCosine(GrowingHead):
     """Logits s * cos(f, W), with one scale for all rows, learned or not."""
 
-    def __init__(self, dim: int, scale: float, learned: bool = False):
-        super().__init__(dim)
+    def __init__(self, scale: float, learned: bool = False):
+        super().__init__()
         if learned:
             self.scale = nn.Parameter(torch.tensor(scale))
         else:

@@ -90,7 +90,7 @@ def herding(features: Tensor, count: int) -> Tensor:
         order.append(best)
         left[best] = False
         chosen_sum = chosen_sum + f[best]
-    return torch.tensor(order)
+    return torch.tensor(order, dtype=torch.int64)
 
 
 def herded(labels: Tensor, features: Tensor, per_class: int) -> Tensor:
