@@ -1,6 +1,6 @@
 """CUB-200 as somebody with photos would use it: 100 species learned, 100 more taught from five photos each.
 
-    python benchmarks/practitioner.py data/CUB_200_2011 results/practitioner/cub200-transfer.json --strength transfer
+    python benchmarks/practitioner.py data/CUB_200_2011 out.json --strength transfer --views flip
 
 The five photos are those of the benchmark's sessions, the test photos the official ones. They are looked at once, when
 everything has been taught: a class that comes later does not change the scores of the classes before it, so that what

@@ -1,6 +1,7 @@
 """Classifier: scikit-learn's manners, and a partial_fit that welcomes classes nobody has announced."""
 
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import fscil
 from albums import BIRDS, photos, picture
 from fscil import Classifier
 from fscil.errors import FscilError
+from fscil.teach import transfer
 
 # Checks of scikit-learn that cannot hold here, each with its reason.
 EXPECTED = {
@@ -205,6 +207,8 @@ def test_asking_before_learning_is_scikit_learns_error() -> None:
         ({"strength": "absurd"}, "strength is 'absurd', but must be one of auto, prototypes, transfer"),
         ({"views": "none"}, "views is 'none', but must be one of one, flip"),
         ({"false_acceptance": 7}, "false_acceptance is 7, but must lie between 0 and 1"),
+        ({"random_state": None}, "random_state is None, but must be a whole number from 0 to 4294967295"),
+        ({"random_state": 2**70}, "random_state is 1180591620717411303424, but must be a whole number"),
     ],
 )
 def test_fit_refuses_settings_that_mean_nothing(wrong: dict[str, object], said: str) -> None:
@@ -233,3 +237,40 @@ def test_nothing_left_to_predict_is_said(fitted: Classifier, tmp_path: Path) -> 
         empty.forget(name)
     with pytest.raises(FscilError, match="every class was forgotten"):
         empty.predict([picture(0, 0)])
+
+
+def test_fit_forgets_of_what_kind_the_classes_were() -> None:
+    X = np.random.RandomState(0).randn(8, 3)
+    model = Classifier(encoder=None, strength="prototypes").fit(X, [0, 1] * 4).fit(X, ["a", "b"] * 4)
+    assert model.classes_.tolist() == ["a", "b"]
+    with pytest.raises(FscilError, match="called like 'a'; 3 is of another kind"):
+        model.rename("a", 3)
+
+
+def test_photos_that_are_left_out_of_fit_are_named(tmp_path: Path) -> None:
+    crows, jays = photos(tmp_path / "crow", 0, range(4)), photos(tmp_path / "jay", 1, range(4))
+    with pytest.warns(UserWarning, match=r"left out, because the same photo was taught as another class: .*3.png"):
+        tiny().fit([*crows, *jays, crows[3]], ["crow"] * 4 + ["jay"] * 5)
+
+
+@pytest.mark.parametrize("encoder", [None, "tiny"])
+def test_a_map_that_was_asked_for_and_dropped_is_named(encoder: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "train", lambda cached, means, *rest: torch.zeros(means.shape[1], means.shape[1]))
+    shown, names = album_of(6, range(6))
+    X = shown if encoder else np.eye(6).repeat(6, 0) + 0.1 * np.random.RandomState(0).randn(36, 6)
+    with pytest.warns(UserWarning, match="the trained map did not help"):
+        Classifier(encoder, pixels=32, strength="transfer").fit(X, names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Classifier(encoder, pixels=32).fit(X, names)
+
+
+def test_a_folder_needs_an_encoder(album: Path) -> None:
+    with pytest.raises(ValueError, match="encoder=None takes a table of features; choose an encoder"):
+        Classifier(encoder=None).fit(album)
+
+
+def test_the_present_folder_can_be_asked(fitted: Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos(tmp_path, 3, range(30, 32))
+    monkeypatch.chdir(tmp_path)
+    assert fitted.predict(".").tolist() == ["owl", "owl"]

@@ -32,6 +32,9 @@ def test_a_map_follows_what_the_relation_sees(birds: Model) -> None:
         assert np.isfinite(heat).all()
         assert heat.min() >= 0
         assert heat.max() <= 1.0001
+        inside = heat[16:, 16:].mean()
+        outside = (heat.sum() - heat[16:, 16:].sum()) / (32 * 32 - 16 * 16)
+        assert inside > 5 * outside
 
 
 def test_features_have_no_picture(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_a_folder_is_trained_end_to_end(trained: Path) -> None:
 
 def test_its_run_folder_is_an_encoder(trained: Path) -> None:
     (run,) = trained.glob("full.fscil.training/folder/kt_rcnet-tiny/seed0")
+    assert json.loads((run / "run.json").read_text())["class_names"] == list(BIRDS[:4])
     model = backbones.of_encoder(str(run))
     assert model.classes == []
     assert model.view.pixels == 32
@@ -140,3 +141,9 @@ def test_tasks_are_as_large_as_the_photos_allow() -> None:
     assert full.fitting(config, dict.fromkeys("abcdefgh", 100)) == config
     with pytest.raises(FscilError, match="'jay' has 2 to train on"):
         full.fitting(config, {"crow": 4, "jay": 2})
+
+
+def test_a_class_of_one_photo_is_named(tmp_path: Path) -> None:
+    folders = {name: photos(tmp_path / name, kind, range(6 if kind else 1)) for kind, name in enumerate(BIRDS[:3])}
+    with pytest.raises(FscilError, match=r"--train needs .* 'crow' has 0 to train on"):
+        full.trained(tmp_path, folders, tmp_path / "b.fscil", None, 0, {})

@@ -111,34 +111,69 @@ def test_loading_executes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 DAMAGES = {
-    "a class without prototype": lambda notes, tensors: notes["classes"].append([99, "ghost"]),
-    "two classes of one name": lambda notes, tensors: notes["classes"][0].__setitem__(1, notes["classes"][1][1]),
-    "a name that is none": lambda notes, tensors: notes["classes"][0].__setitem__(1, ["crow"]),
-    "no journal": lambda notes, tensors: notes.pop("journal"),
-    "another encoder": lambda notes, tensors: notes["origin"].update(encoder="resnet20"),
-    "an unknown encoder": lambda notes, tensors: notes["origin"].update(encoder="os.system"),
-    "changed weights": lambda notes, tensors: tensors["encoder.0.stages.0.0.weight"].view(-1)[:1].add_(1),
-    "not a number": lambda notes, tensors: tensors["branch.B.prototypes.sums"].view(-1)[:1].fill_(torch.nan),
-    "no photos counted": lambda notes, tensors: tensors["branch.B.prototypes.counts"].zero_(),
-    "a prototype too few": lambda notes, tensors: tensors.update(
-        {"branch.C.prototypes.counts": tensors["branch.C.prototypes.counts"][1:].clone()}
+    "a class without prototype": (
+        lambda notes, tensors: notes["classes"].append([99, "ghost"]),
+        "its classes are not those of its prototypes",
     ),
-    "another shape": lambda notes, tensors: tensors.update(
-        {"branch.C.prototypes.sums": torch.zeros(6, 7, dtype=torch.float64)}
+    "two classes of one name": (
+        lambda notes, tensors: notes["classes"][0].__setitem__(1, notes["classes"][1][1]),
+        "two of its classes have the same name",
     ),
-    "an unknown relation": lambda notes, tensors: notes["branches"][0].update(relation="telepathy"),
-    "an unknown setting": lambda notes, tensors: notes["calibration"].update(magic=1),
-    "no encoder": lambda notes, tensors: notes.update(encoders=[]),
-    "photos of nobody": lambda notes, tensors: tensors["photos.labels"].fill_(77),
-    "a margin below 1": lambda notes, tensors: notes["view"].update(margin=0.5),
-    "no view": lambda notes, tensors: notes.update(view=None),
+    "a name that is none": (
+        lambda notes, tensors: notes["classes"][0].__setitem__(1, ["crow"]),
+        "neither a text nor a number",
+    ),
+    "no journal": (lambda notes, tensors: notes.pop("journal"), "KeyError: 'journal'"),
+    "another encoder": (lambda notes, tensors: notes["origin"].update(encoder="resnet20"), "Missing key"),
+    "an unknown encoder": (lambda notes, tensors: notes["origin"].update(encoder="os.system"), "unknown encoder"),
+    "changed weights": (
+        lambda notes, tensors: tensors["encoder.0.stages.0.0.weight"].view(-1)[:1].add_(1),
+        "the weights of its encoder are not those",
+    ),
+    "not a number": (
+        lambda notes, tensors: tensors["branch.B.prototypes.sums"].view(-1)[:1].fill_(torch.nan),
+        "numbers that are not finite",
+    ),
+    "no photos counted": (lambda notes, tensors: tensors["branch.B.prototypes.counts"].zero_(), "branch B is not one"),
+    "a prototype too few": (
+        lambda notes, tensors: tensors.update(
+            {"branch.C.prototypes.counts": tensors["branch.C.prototypes.counts"][1:].clone()}
+        ),
+        "its classes are not those of its prototypes",
+    ),
+    "another shape": (
+        lambda notes, tensors: tensors.update({"branch.C.prototypes.sums": torch.zeros(6, 7, dtype=torch.float64)}),
+        "sums has 7 dimensions",
+    ),
+    "an unknown relation": (
+        lambda notes, tensors: notes["branches"][0].update(relation="telepathy"),
+        "branch B is not one",
+    ),
+    "an unknown setting": (lambda notes, tensors: notes["calibration"].update(magic=1), "'magic'"),
+    "no encoder": (lambda notes, tensors: notes.update(encoders=[]), "IndexError"),
+    "photos of nobody": (
+        lambda notes, tensors: tensors["photos.labels"].fill_(77),
+        "photos of classes that it does not",
+    ),
+    "a margin below 1": (lambda notes, tensors: notes["view"].update(margin=0.5), "margin of a view is 0.5"),
+    "no view": (lambda notes, tensors: notes.update(view=None), "how its encoder is shown photos"),
+    "a changed prototype": (
+        lambda notes, tensors: tensors["branch.B.prototypes.sums"].view(-1)[:1].mul_(1.5),
+        "what it holds is not what was saved",
+    ),
+    "an unknown step": (
+        lambda notes, tensors: notes["journal"][0].update(kind="dream"),
+        "what it holds is not what was saved",
+    ),
+    "no revision": (lambda notes, tensors: notes.pop("revision"), "KeyError: 'revision'"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_everything_is_checked(birds_file: Path, damage: str) -> None:
-    rewritten(birds_file, DAMAGES[damage])
-    with pytest.raises(FscilError, match="is damaged"):
+    change, reason = DAMAGES[damage]
+    rewritten(birds_file, change)
+    with pytest.raises(FscilError, match=f"is damaged.*{reason}.*; take an older copy of it"):
         modelfile.load(birds_file)
 
 
@@ -238,7 +273,13 @@ def test_a_link_stays_a_link_and_nobody_else_may_read_it(birds_file: Path, hoopo
 
 def test_what_a_killed_process_left_is_removed(birds_file: Path) -> None:
     left = birds_file.with_name(f"{birds_file.name}.12345.partial")
-    left.write_bytes(b"half a model, with a class that may be erased later")
-    with modelfile.editing(birds_file):
-        pass
-    assert not left.exists()
+    others = birds_file.with_name(f"{birds_file.name}.bak.12345.partial")  # birds.fscil.bak is being written
+    link = birds_file.parent / "elsewhere" / "linked.fscil"
+    link.parent.mkdir()
+    link.symlink_to(birds_file)
+    for opened in (birds_file, link):
+        for file in (left, others):
+            file.write_bytes(b"half a model, with a class that may be erased later")
+        with modelfile.editing(opened):
+            pass
+        assert (left.exists(), others.exists()) == (False, True)

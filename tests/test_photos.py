@@ -18,6 +18,7 @@ from PIL import Image
 import albums as album
 from albums import picture
 from fscil.data.images import decode
+from fscil.data.pictures import upright_rgb
 from fscil.data.views import View
 from fscil.teach import photos
 from fscil.teach.photos import Unreadable, read
@@ -291,3 +292,47 @@ def test_heic_is_known_by_name_and_by_content(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pillow_heif", stand_in)
     assert near(read(tmp_path / name), (0.5, 0.9), BLUE)
     assert opened == [tmp_path / name]
+
+
+@pytest.mark.parametrize("folder", [".", "garden/..", "garden", "../wren"])
+def test_a_folder_is_found_however_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    album.photos(tmp_path / "wren" / "garden", 0, range(2))
+    monkeypatch.chdir(tmp_path / "wren")
+    assert [path.name for path in photos.photos_in(Path(folder))] == ["0.png", "1.png"]
+    monkeypatch.chdir(tmp_path / "wren" / "garden")
+    assert [path.name for path in photos.photos_in(Path(".."))] == ["0.png", "1.png"]
+
+
+def test_one_picture_given_many_times_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    picture(1, 1, 400).save(tmp_path / "photo.jpg", exif=exif)
+    readings = []
+    monkeypatch.setattr(photos, "upright_rgb", lambda shown: readings.append(shown) or upright_rgb(shown))
+    with Image.open(tmp_path / "photo.jpg") as lazy:
+        parts = list(photos.batches([lazy] * 40, VIEW))
+    assert len(readings) == 1
+    assert [part.positions for part in parts] == [list(range(32)), list(range(32, 40))]
+    assert len({digest for part in parts for digest in photos.digests(part.crops)}) == 1
+    (part,) = photos.batches([tmp_path / "photo.jpg"], VIEW)
+    assert float((part.crops[0].float() - parts[0].crops[0].float()).abs().mean()) < 3  # read at another size
+
+
+def test_whatever_a_picture_stumbles_over_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_off(tmp_path / "half.png")
+    with Image.open(tmp_path / "half.png") as half, pytest.raises(Unreadable, match=r"half.png is cut off"):
+        read(half)
+    drawn = two_halves()
+    monkeypatch.setattr(drawn, "load", lambda: next(iter(())))  # StopIteration
+    with pytest.raises(Unreadable, match="photo 3 is no picture that can be read"):
+        read(drawn, position=2)
+
+
+def test_short_floats_are_pixels_too() -> None:
+    assert read(torch.full((3, 8, 8), 0.25, dtype=torch.bfloat16)).getpixel((2, 2)) == (64, 64, 64)
+
+
+def test_a_jpeg_that_is_called_heic_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    two_halves().save(tmp_path / "sent.heic", "JPEG")
+    assert near(read(tmp_path / "sent.heic"), (0.5, 0.9), BLUE)

@@ -89,6 +89,24 @@ def test_a_file_that_is_not_the_published_one_is_never_read(tmp_path: Path, monk
         pretrained.weights("efficientnet_lite0")
 
 
+@pytest.mark.parametrize("name", backbones.UNPUBLISHED)
+def test_an_encoder_without_published_weights_says_what_to_take(name: str) -> None:
+    with pytest.raises(
+        FscilError, match=f"encoder {name} has no pretrained weights; take efficientnet_lite0, resnet18"
+    ):
+        backbones.of_encoder(name)
+
+
+def test_every_encoder_without_published_weights_is_known_as_such() -> None:
+    ours = {name for name, make in encoders.BUILDERS.items() if make.__module__.startswith("fscil.")}
+    assert set(backbones.UNPUBLISHED) == ours - {*pretrained.WHEELS, "resnet18"}
+
+
+def test_a_tag_that_timm_does_not_know_is_one_sentence() -> None:
+    with pytest.raises(FscilError, match=r"timm has no model 'resnet18.nonsense'"):
+        backbones.of_encoder("timm:resnet18.nonsense")
+
+
 def test_local_weights_are_taken_and_named(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from albums import BIRDS, photos, picture
 from fscil import Classifier, cli
-from fscil.teach import modelfile
+from fscil.teach import backbones, modelfile
 
 Fscil = Callable[..., tuple[object, str, str]]
 
@@ -77,6 +78,11 @@ def test_teach_predict_correct_and_list(fscil_command: Fscil, birds_file: Path, 
     assert "renamed 'jay' to 'blue jay'" in said
     _, said, _ = fscil_command("forget", birds_file, "blue jay", "--erase")
     assert said.startswith(f"erased 'blue jay'; {birds_file} knows 6 classes\nit was a base class")
+    fscil_command("forget", birds_file, "owl")
+    _, said, _ = fscil_command("forget", birds_file, "owl", "--erase")
+    assert "it was a base class" in said
+    _, said, _ = fscil_command("forget", birds_file, "hoopoe", "--erase")
+    assert "it was a base class" not in said
     code, _, complaints = fscil_command("undo", birds_file)
     assert code == 2
     assert complaints == "fscil: the last change cannot be undone: it erased a class, which is final\n"
@@ -167,6 +173,14 @@ BAD = {
         ("learn", "{album}", "--save", "new.fscil", "--false-acceptance", "2"),
         "must lie between 0 and 1",
     ),
+    "an impossible seed": (
+        ("learn", "{album}", "--save", "new.fscil", "--seed", str(2**70)),
+        "--seed is 1180591620717411303424, but must lie between 0 and 4294967295",
+    ),
+    "an encoder nobody has trained": (
+        ("learn", "{album}", "--save", "new.fscil", "--encoder", "fast"),
+        "encoder fast has no pretrained weights; take efficientnet_lite0, resnet18 or timm:NAME, or train it",
+    ),
     "a model that is none": (("classes", "{album}/owl/0.png"), "is no model file"),
     "nothing to undo": (("undo", "{birds}"), "there is nothing to undo"),
 }
@@ -217,15 +231,65 @@ def test_a_number_finds_the_class_that_is_called_so(fscil_command: Fscil, tmp_pa
     more = photos(tmp_path / "more", 0, range(10, 12))
     assert fscil_command("teach", "n.fscil", 3, *more)[0] == 0
     assert modelfile.load(tmp_path / "n.fscil").classes == [3, 7]
+    new = photos(tmp_path / "new", 9, range(3))
+    assert fscil_command("teach", "n.fscil", 11, *new)[0] == 0
+    assert modelfile.load(tmp_path / "n.fscil").classes == [3, 7, 11]
+    for tokens, sentence in (
+        (("rename", "n.fscil", 7, 3), "there is already a class 3"),
+        (("rename", "n.fscil", 7, "owl"), "the classes are called like 3; 'owl' is of another kind"),
+        (("teach", "n.fscil", "owl", *new), "the classes are called like 3; 'owl' is of another kind"),
+    ):
+        code, _, complaints = fscil_command(*tokens)
+        assert code == 2
+        assert sentence in complaints
+    assert fscil_command("rename", "n.fscil", 7, 8)[0] == 0
+    assert fscil_command("forget", "n.fscil", 8)[0] == 0
+    assert fscil_command("forget", "n.fscil", 7, "--erase")[0] == 0
+    assert modelfile.load(tmp_path / "n.fscil").classes == [3, 11]
 
 
-def test_settings_that_would_be_ignored_are_refused(fscil_command: Fscil, album: Path) -> None:
-    code, _, complaints = fscil_command("learn", album, "--save", "b.fscil", "--train", "--views", "flip")
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (("--train", "--views", "flip"), "--views goes with a frozen encoder"),
+        (("--train", "--strength", "prototypes"), "--strength prototypes goes with a frozen encoder"),
+        (("--recipe", "nonsense"), "--recipe goes with --train"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(
+    fscil_command: Fscil, album: Path, given: tuple[str, ...], sentence: str
+) -> None:
+    code, _, complaints = fscil_command("learn", album, "--save", "b.fscil", *given)
     assert code == 2
-    assert "--views goes with a frozen encoder" in complaints
+    assert sentence in complaints
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(birds_file: Path, album: Path) -> None:
-    ask = f"{sys.executable} -m fscil classes {birds_file} | head -n 1"
+def test_photos_that_come_twice_are_not_counted_as_learned(fscil_command: Fscil, tmp_path: Path) -> None:
+    for kind, name in enumerate(BIRDS[:2]):
+        photos(tmp_path / "photos" / name, kind, range(4))
+    (tmp_path / "photos" / "crow" / "again.png").write_bytes((tmp_path / "photos" / "crow" / "0.png").read_bytes())
+    _, said, _ = fscil_command("learn", "photos", "--save", "b.fscil", "--encoder", "tiny", "--pixels", 32)
+    assert "1 photo known already and counted once: photos/crow/again.png" in said
+    assert "learned 2 classes from 8 photos" in said
+
+
+def test_one_class_has_no_unknown_photos_to_imitate(fscil_command: Fscil, tmp_path: Path) -> None:
+    photos(tmp_path / "photos" / "crow", 0, range(4))
+    fscil_command("learn", "photos", "--save", "b.fscil", "--encoder", "tiny", "--pixels", 32)
+    code, said, _ = fscil_command("evaluate", "b.fscil", "photos")
+    assert code == 0
+    assert said.startswith("4 photos of 1 class: 100.0 % right")
+    assert "unknown photos" not in said
+    photos(tmp_path / "photos" / "stranger", 90, range(2))
+    assert "unknown photos (2 photos of stranger): AUROC" in fscil_command("evaluate", "b.fscil", "photos")[1]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    many = backbones.of_features(2)
+    names = [f"class {number:060}" for number in range(2000)]  # more than a pipe holds
+    many.begin(names, many.embed(torch.ones(len(names), 2)))
+    modelfile.save(many, tmp_path / "many.fscil")
+    ask = f"{sys.executable} -m fscil classes {tmp_path / 'many.fscil'} | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", ask], capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
+    assert done.stdout.split() == ["class", "photos", "learned"]
+    assert done.stderr == ""

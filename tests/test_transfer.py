@@ -16,6 +16,7 @@ from fscil.nn.relations import euclid, mean_of_labels
 from fscil.progress import Bar
 from fscil.teach import backbones, learning, transfer
 from fscil.teach.learning import Learned
+from fscil.teach.model import Model
 from fscil.teach.transfer import Cached, Settings, sample, sampling_for, task_loss
 
 
@@ -68,7 +69,8 @@ def test_pseudo_old_rows_and_frozen_features_get_no_gradient() -> None:
 
 
 def test_training_lowers_the_loss_on_other_tasks() -> None:
-    data, fresh = cached(dim=16), cached(dim=16)
+    whole = cached(photos=24, dim=16)
+    data, fresh = (Cached(whole.upright[k::2], whole.turned[k::2], whole.rows[k::2]) for k in (0, 1))
     settings = Settings(tasks=150, way=4, dropout=0.0)
     g = 3.0
     A = transfer.train(data, means_of(data), g, settings, torch.Generator().manual_seed(0), Bar("", 1, shown=False))
@@ -174,5 +176,24 @@ def test_a_map_that_does_not_help_is_dropped(monkeypatch: pytest.MonkeyPatch) ->
     learned = Learned([data.upright], data.rows, torch.arange(72) % 4 == 0, data.turned)
     assert learning.complement(learned, "transfer", QUICK, 0).A is None
     model = backbones.of_features(5)
-    learning.learn_features(model, replace(learned, features=[data.upright] * 2), data.rows.tolist(), "transfer")
+    twice = replace(learned, features=[data.upright] * 2)
+    told = learning.learn_features(model, twice, data.rows.tolist(), "transfer")
+    assert told == "the trained map did not help on the photos that were held out; prototypes are used"
     assert model.origin.strength == "prototypes"
+
+
+def test_photos_that_no_longer_suffice_train_no_map() -> None:
+    data = cached(photos=4)
+    learned = Learned([data.upright] * 2, data.rows, torch.arange(24) % 4 == 0, None)
+    told = learning.learn_features(backbones.of_features(5), learned, data.rows.tolist(), "transfer")
+    assert told.startswith("without the photos left out, fewer than five classes have enough")
+
+
+def test_one_branch_has_nothing_to_complement() -> None:
+    model = empty_model()
+    model = Model(model.branches[:1], model.view, model.origin)
+    plan = learning.plan_for(model, [name for name in BIRDS for _ in range(6)], "auto", 0)
+    assert (plan.strength, plan.why) == (
+        "prototypes",
+        "the encoder brings one branch alone, and a map needs a complementary one",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,10 +17,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
+from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.nn.branches import Views
 from fscil.teach import backbones, learning, modelfile, photos, teaching
 from fscil.teach.looking import glance
+from fscil.teach.teaching import Lesson
 
 
 class Classifier(ClassifierMixin, BaseEstimator):
@@ -76,17 +79,19 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if y is None:
             X, y = self._folder(X)
         if self.encoder is None:
-            return self._fit_features(X, y)
+            lesson = self._fit_features(X, y)
+            _warn(lesson, lesson.taught)
+            return self
         X = _sources(X)
         names = self._names(y, len(X))
         model = backbones.of_encoder(self.encoder, self.weights, self.pixels, self.views)
         order = np.argsort(self._codes(names), kind="stable").tolist()  # scikit-learn has classes in sorted order
         sources, called = [X[i] for i in order], [names[i] for i in order]
-        unreadable = learning.learn(
+        lesson = learning.learn(
             model, sources, called, self.strength, self.false_acceptance, seed=self.random_state, tell=_quiet
         )
         self.model_ = model
-        _warn(unreadable, len(sources), [])
+        _warn(lesson, len(sources))
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike, classes: ArrayLike | None = None) -> Classifier:
@@ -96,14 +101,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y)
+        X = validate_data(self, X, reset=False, dtype=np.float64) if self.encoder is None else _sources(X)
+        names = self._names(y, len(X))
+        for name in names:
+            self.model_.check_kind(name)
         if self.encoder is None:
-            X = validate_data(self, X, reset=False, dtype=np.float64)
-            names = self._names(y, len(X))
             self.model_.teach(names, self.model_.embed(_tensor(X)))
-            return self
-        X = _sources(X)
-        lesson = teaching.teach(self.model_, self._names(y, len(X)), X)
-        _warn(lesson.unreadable, len(X), lesson.advice)
+        else:
+            _warn(teaching.teach(self.model_, names, X), len(X))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -178,7 +183,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         tags.no_validation = self.encoder is not None
         return tags
 
-    def _fit_features(self, X: Any, y: ArrayLike) -> Classifier:
+    def _fit_features(self, X: Any, y: ArrayLike) -> Lesson:
         X, y = validate_data(self, X, y, dtype=np.float64)
         names = self._names(y, len(X))
         order = np.argsort(self._codes(names), kind="stable")
@@ -187,9 +192,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         plan = learning.plan_for(model, called, self.strength, self.random_state)
         held = torch.tensor([i in plan.held for i in range(len(called))])
         learned = learning.Learned(model.embed(_tensor(X[order])), learning.rows_of(called), held, None)
-        learning.learn_features(model, learned, called, plan.strength, self.false_acceptance, seed=self.random_state)
+        weaker = learning.learn_features(
+            model, learned, called, plan.strength, self.false_acceptance, seed=self.random_state
+        )
         self.model_ = model
-        return self
+        return Lesson(len(called), advice=[weaker] if weaker and self.strength == "transfer" else [])
 
     def _check_settings(self) -> None:
         for name, allowed in (("strength", ("auto", "prototypes", "transfer")), ("views", get_args(Views))):
@@ -197,6 +204,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(allowed)}")
         if not 0 < self.false_acceptance < 1:
             raise ValueError(f"false_acceptance is {self.false_acceptance}, but must lie between 0 and 1")
+        if not isinstance(self.random_state, Integral) or not 0 <= self.random_state <= LARGEST_SEED:
+            meant = f"a whole number from 0 to {LARGEST_SEED}"
+            raise ValueError(f"random_state is {self.random_state!r}, but must be {meant}")
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self)
@@ -216,20 +226,20 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 "fit requires y to be passed, but the target y is None; only a folder brings its own classes"
             )
+        if self.encoder is None:
+            raise ValueError(
+                f"{X} is a folder of photos, but encoder=None takes a table of features; choose an encoder"
+            )
         pairs = [(photo, name) for name, found in photos.class_folders(X).items() for photo in found]
         return [photo for photo, _ in pairs], [name for _, name in pairs]
 
     def _names(self, y: ArrayLike, expected: int) -> list[Any]:
-        """The classes as plain Python values, of the kind that this classifier already has."""
+        """The classes as plain Python values."""
         column: NDArray[Any] = column_or_1d(y, warn=True)
         check_classification_targets(column)
         if len(column) != expected:
             raise ValueError(f"X and y have inconsistent lengths: {expected} and {len(column)}")
-        names = [_plain(value) for value in column]
-        known = self.model_.classes[:1] if hasattr(self, "model_") else []
-        if known and names and isinstance(known[0], str) != isinstance(names[0], str):
-            raise FscilError(f"the classes are called like {known[0]!r}; {names[0]!r} is of another kind")
-        return names
+        return [_plain(value) for value in column]
 
     @staticmethod
     def _codes(names: Sequence[Any]) -> NDArray[np.int64]:
@@ -257,7 +267,7 @@ def _quiet(text: str) -> None:
     """What the command line says aloud."""
 
 
-def _warn(unreadable: Sequence[photos.Unreadable], total: int, advice: Sequence[str]) -> None:
-    told = [photos.summary(unreadable, total)] if unreadable else []
-    for sentence in [*told, *advice]:
+def _warn(lesson: Lesson, total: int) -> None:
+    told = [photos.summary(lesson.unreadable, total)] if lesson.unreadable else []
+    for sentence in [*told, *lesson.advice]:
         warnings.warn(sentence, UserWarning, stacklevel=3)

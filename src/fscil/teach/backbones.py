@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from fscil.teach.model import Model, Origin
 
 FEATURES = "features"
 DEFAULT = "efficientnet_lite0"
+UNPUBLISHED = ("fast", "resnet12", "resnet18_small", "resnet20")  # encoders for which nobody publishes weights
 
 
 class Features(Encoder):
@@ -41,6 +43,9 @@ def of_encoder(name: str, weights: str | None = None, pixels: int | None = None,
         if weights or pixels or views != "one":
             raise FscilError(f"{name} is a run folder, which has its own weights, pixels and views: leave these away")
         return of_run(Path(name))
+    if name in UNPUBLISHED:
+        advice = f"take {DEFAULT}, resnet18 or timm:NAME, or train it on your photos with fscil learn --train"
+        raise FscilError(f"encoder {name} has no pretrained weights; {advice}")
     given = weights or "pretrained"
     view, licence = _shown(name, pixels)
     encoder = encoders.build(name, view.pixels, given).to(memory_format=torch.channels_last)
@@ -62,7 +67,9 @@ def _shown(name: str, pixels: int | None) -> tuple[View, str]:
     if name.startswith("timm:"):
         from timm.models import get_pretrained_cfg
 
-        config = get_pretrained_cfg(name.removeprefix("timm:"))
+        config = None
+        with suppress(RuntimeError):  # no such tag: who builds the encoder says so
+            config = get_pretrained_cfg(name.removeprefix("timm:"))
         if config is not None:
             size, licence = pixels or config.input_size[-1], config.license or "see its model card"
             return View(size, tuple(config.mean), tuple(config.std), margin=max(1.0, 1 / config.crop_pct)), licence

@@ -5,13 +5,17 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 from fscil import show
+from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.options import Count, Whole
+
+if TYPE_CHECKING:
+    from fscil.teach.teaching import Lesson
 
 Saved = Annotated[Path, Parameter(help="model file made by fscil learn")]
 Class = Annotated[str, Parameter(help="name of the class")]
@@ -29,10 +33,15 @@ def learn(
     train: Annotated[bool, Parameter(help="train KT-RCNet end to end; continues if stopped", negative=())] = False,
     recipe: Annotated[str | None, Parameter(help="with --train: recipe of KT-RCNet")] = None,
     encoder: Annotated[
-        str | None, Parameter(help="name, timm:NAME or run folder [default: efficientnet_lite0]")
+        str | None,
+        Parameter(help="name, timm:NAME or run folder [default: efficientnet_lite0; with --train: the recipe's, fast]"),
     ] = None,
-    weights: Annotated[str | None, Parameter(help="local weights file [default: the pretrained weights]")] = None,
-    pixels: Annotated[Count | None, Parameter(help="size of the images [default: the encoder's own]")] = None,
+    weights: Annotated[
+        str | None, Parameter(help="local weights file [default: the pretrained weights; with --train: none]")
+    ] = None,
+    pixels: Annotated[
+        Count | None, Parameter(help="size of the images [default: the encoder's own; with --train: the recipe's, 64]")
+    ] = None,
     views: Annotated[Literal["one", "flip"], Parameter(help="flip: a photo and its mirror image are averaged")] = "one",
     false_acceptance: Annotated[float, Parameter(help="share of unknown photos that may be taken for known")] = 0.05,
     seed: Annotated[Whole, Parameter(help="seed of everything that is drawn")] = 0,
@@ -43,8 +52,15 @@ def learn(
         raise FscilError(f"{save} exists; add classes to it with fscil teach, or give --overwrite to begin anew")
     if not 0 < false_acceptance < 1:
         raise FscilError(f"--false-acceptance is {false_acceptance}, but must lie between 0 and 1")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise FscilError(f"--seed is {seed}, but must lie between 0 and {LARGEST_SEED}")
+    full = train or strength == "full"
+    if full:
+        _check_training(strength, views)
+    elif recipe is not None:
+        raise FscilError("--recipe goes with --train; a frozen encoder needs none")
     from fscil.teach import backbones, learning, modelfile
-    from fscil.teach.photos import class_folders, summary
+    from fscil.teach.photos import class_folders
 
     began = time.perf_counter()
     folders = class_folders(photos)
@@ -52,28 +68,33 @@ def learn(
         show.say(f"class {name!r} has no photos and is left out")
     sources = [photo for found in folders.values() for photo in found]
     names = [name for name, found in folders.items() for _ in found]
-    if train or strength == "full":
+    if full:
         from fscil.teach.full import trained
 
         given = {"encoder": encoder, "weights": weights, "pixels": pixels}
         changes = {name: value for name, value in given.items() if value is not None}
-        if views != "one":
-            raise FscilError("--views goes with a frozen encoder; with --train set views in a recipe file (--recipe)")
         model, strength = trained(photos, folders, save, recipe, seed, changes, show.say), "full"
     else:
         model = backbones.of_encoder(encoder or backbones.DEFAULT, weights, pixels, views)
-    unreadable = learning.learn(model, sources, names, strength, false_acceptance, seed=seed, tell=show.say)
-    if unreadable:
-        show.say(summary(unreadable, len(sources)))
+    lesson = learning.learn(model, sources, names, strength, false_acceptance, seed=seed, tell=show.say)
+    _tell(lesson, len(sources))
     (modelfile.replace if overwrite else modelfile.save_over)(model, save)
-    facts = f"{len(model.names)} classes from {len(sources) - len(unreadable)} photos"
+    facts = f"{len(model.names)} classes from {lesson.taught} photos"
     show.say(f"{save}: learned {facts} in {time.perf_counter() - began:.1f} s")
+
+
+def _check_training(strength: Strength, views: str) -> None:
+    """Refuses what a training would ignore."""
+    if strength not in ("auto", "full"):
+        raise FscilError(f"--strength {strength} goes with a frozen encoder; leave it or --train away")
+    if views != "one":
+        raise FscilError("--views goes with a frozen encoder; with --train set views in a recipe file (--recipe)")
 
 
 def teach(model: Saved, name: Class, photos: Photos, /) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
     from fscil.teach import modelfile, teaching
-    from fscil.teach.photos import class_name, summary
+    from fscil.teach.photos import class_name
 
     name = class_name(name)
     if not name:
@@ -82,10 +103,7 @@ def teach(model: Saved, name: Class, photos: Photos, /) -> None:
     with modelfile.editing(model) as known:
         meant = known.name_of(name)
         lesson = teaching.teach(known, [meant] * len(found), found)
-    if lesson.unreadable:
-        show.say(summary(lesson.unreadable, len(found)))
-    for sentence in lesson.advice:
-        show.say(sentence)
+    _tell(lesson, len(found))
     show.say(f"taught {name!r} from {lesson.taught} photos; {model} knows {len(known.names)} classes")
 
 
@@ -133,11 +151,14 @@ def forget(
     from fscil.teach.photos import class_name
 
     name = class_name(name)
+    gone: set[int] = set()
     with modelfile.editing(model) as known:
-        base = any(other == name for label, other in known.names.items() if label < known.base)
-        (known.erase if erase else known.forget)(name)
+        if erase:
+            gone = known.erase(name)
+        else:
+            known.forget(name)
     show.say(f"{'erased' if erase else 'forgot'} {name!r}; {model} knows {len(known.names)} classes")
-    if erase and base:
+    if any(label < known.base for label in gone):
         show.say(
             "it was a base class: what was fitted to all base classes together stays; learn again to remove that too"
         )
@@ -151,7 +172,7 @@ def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the ne
     if not class_name(new):
         raise FscilError("a class needs a name")
     with modelfile.editing(model) as known:
-        known.rename(class_name(name), class_name(new))
+        known.rename(class_name(name), known.name_of(class_name(new)))
     show.say(f"renamed {name!r} to {class_name(new)!r}")
 
 
@@ -231,6 +252,15 @@ def _found(paths: list[Path]) -> list[Path]:
     if not photos:
         raise FscilError(f"there are no photos in {', '.join(map(str, paths))}")
     return photos
+
+
+def _tell(lesson: "Lesson", total: int) -> None:
+    from fscil.teach.photos import summary
+
+    if lesson.unreadable:
+        show.say(summary(lesson.unreadable, total))
+    for sentence in lesson.advice:
+        show.say(sentence)
 
 
 def _complain(sentences: Iterable[str]) -> None:

@@ -28,7 +28,7 @@ class Evaluation:
     unknown: tuple[str, ...]  # folders of classes that the model does not know
     unknown_photos: int  # 0: unknown photos are imitated by hiding the class of each photo
     false_acceptance: float  # share of the unknown photos that count as known
-    auroc: float  # probability that a known photo fits better than an unknown one
+    auroc: float  # probability that a known photo fits better than an unknown one; nan: one class, nothing to imitate
     weakest: tuple[tuple[Name, float], ...]  # classes with the lowest accuracy in percent
     unreadable: tuple[Unreadable, ...]
 
@@ -43,7 +43,8 @@ class Evaluation:
             yield "hardest: " + ", ".join(f"{name} {share:.0f} %" for name, share in self.weakest)
         real = f"{count(self.unknown_photos, 'photo')} of {few(self.unknown)}"
         who = real if self.unknown_photos else "photos whose class was hidden"
-        yield f"unknown photos ({who}): AUROC {self.auroc:.3f}, {100 * self.false_acceptance:.1f} % taken for known"
+        if not np.isnan(self.auroc):
+            yield f"unknown photos ({who}): AUROC {self.auroc:.3f}, {100 * self.false_acceptance:.1f} % taken for known"
         yield f"photos of known classes that are not sure: {100 * (1 - self.accepted):.1f} %"
 
 
@@ -64,7 +65,8 @@ def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
     scores = model.scores(seen.features)
     column = {label: i for i, label in enumerate(model.names)}
     own, columns = scores[known], torch.tensor([column[label] for label in truth[truth >= 0].tolist()])
-    stranger = scores[~known] if not known.all() else own.scatter(1, columns[:, None], -torch.inf)
+    hidden = own.scatter(1, columns[:, None], -torch.inf) if len(model.names) > 1 else own[:0]
+    stranger = hidden if known.all() else scores[~known]
     predicted = np.array(list(model.names))[own.argmax(1).numpy()]
     fit, strange = model.calibration.fit_of(own), model.calibration.fit_of(stranger)
     return Evaluation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +53,7 @@ def trained(
     write_json(place / "split.json", named)
     chosen = recipe or settings.default_recipe(METHOD, DATASET)
     config = settings.resolve(methods.load(METHOD).Config, METHOD, DATASET, chosen, changes)
-    counts = Counter(sources[p].parent.name for p in parts["train"])
+    counts = {name: sum(p not in held for p in found) for name, found in of_class.items()}
     config = fitting(config, counts)
     protocol = Protocol(base_classes=len(counts), shots=1, split=str(place / "split.json"))
     experiment = Experiment(

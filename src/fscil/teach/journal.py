@@ -33,7 +33,7 @@ class Step:
     kind: Kind
     labels: tuple[int, ...] = ()
     names: tuple[Name, ...] = ()  # of these labels, as they were called then
-    photos: int = 0
+    photos: int = 0  # 0 in a lesson of several classes of which one was erased
     renamed: Name | None = None  # the new name
     before: tuple[Known | None, ...] | None = None  # None: cannot be taken back
     when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S"))
@@ -43,7 +43,7 @@ class Step:
         named = few([repr(name) for name in self.names])
         return {
             "learn": f"learned the base classes from {count(self.photos, 'photo')}",
-            "teach": f"taught {named} from {count(self.photos, 'photo')}",
+            "teach": f"taught {named}" + (f" from {count(self.photos, 'photo')}" if self.photos else ""),
             "forget": f"forgot {named}",
             "rename": f"renamed {named} to {self.renamed!r}",
             "erase": "erased a class",
@@ -74,9 +74,9 @@ class Journal:
         return self.steps.pop()
 
     def labels_called(self, name: Name) -> set[int]:
-        """Labels that any step calls by this name."""
-        calls = ((label, {called, step.renamed}) for step in self.steps for label, called in _pairs(step))
-        return {label for label, called in calls if name in called}
+        """Labels that any step calls by this name; a text also finds a name that is a number."""
+        calls = ((*pair, step.renamed) for step in self.steps for pair in _pairs(step))
+        return {label for label, *names in calls if str(name) in [str(n) for n in names if n is not None]}
 
     def names_of(self, labels: Collection[int]) -> set[Name]:
         """Every name that any step gives these labels."""
@@ -96,7 +96,8 @@ class Journal:
                 pairs = []
             if pairs or not step.labels:
                 left, called = zip(*pairs, strict=True) if pairs else ((), ())
-                kept.append(replace(step, labels=left, names=called, before=None))
+                photos = step.photos if len(left) == len(step.labels) else 0
+                kept.append(replace(step, labels=left, names=called, photos=photos, before=None))
         self.steps = [*kept, Step("erase")]
 
 

@@ -17,8 +17,8 @@ from fscil.teach import calibration, transfer
 from fscil.teach.journal import Name, count
 from fscil.teach.looking import TURNS, Seen, glance, look
 from fscil.teach.model import Model
-from fscil.teach.photos import Source, Unreadable, name_of
-from fscil.teach.teaching import repeated_advice, sort_out
+from fscil.teach.photos import Source, name_of
+from fscil.teach.teaching import Lesson, repeated_advice, sort_out
 
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 TURNED = 30  # photos per class that are also encoded turned around; more cost time and change little
@@ -61,7 +61,7 @@ def learn(
     settings: transfer.Settings = DEFAULTS,
     seed: int = 0,
     tell: Tell = lambda text: None,
-) -> list[Unreadable]:
+) -> Lesson:
     """Teaches an empty model its base classes from photos; `tell` hears what is done, why and for how long."""
     plan = plan_for(model, names, strength, seed)
     plan = replace(plan, seconds=seconds(model, sources, plan, settings))
@@ -70,17 +70,16 @@ def learn(
     called = [names[p] for p in seen.positions]
     taken, repeated, foreign = sort_out(seen.digests, called, {})
     titles = [name_of(sources[p], p) for p in seen.positions]
-    for advice in repeated_advice([titles[i] for i in repeated], {titles[i]: other for i, other in foreign.items()}):
-        tell(advice)
+    advice = repeated_advice([titles[i] for i in repeated], {titles[i]: other for i, other in foreign.items()})
     if not taken:
         raise FscilError("none of the photos could be read; nothing was learned")
     called = [called[i] for i in taken]
     learned = _learned(seen, taken, rows_of(called), plan)
     kept = [seen.digests[i] for i in taken]
-    learn_features(model, learned, called, plan.strength, false_acceptance, settings, seed, kept)
-    if model.origin.strength != plan.strength:
-        tell("the trained map did not help on the photos that were held out; prototypes are used")
-    return seen.unreadable
+    weaker = learn_features(model, learned, called, plan.strength, false_acceptance, settings, seed, kept)
+    if weaker:
+        (tell if strength == "auto" else advice.append)(weaker)
+    return Lesson(len(taken), seen.unreadable, advice)
 
 
 def _learned(seen: Seen, taken: list[int], rows: Tensor, plan: Plan) -> Learned:
@@ -134,6 +133,8 @@ def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int)
 
 
 def _transferable(model: Model, trained: Sequence[int]) -> tuple[bool, str]:
+    if len(model.branches) == 1:
+        return False, "the encoder brings one branch alone, and a map needs a complementary one"
     if not model.complementary:
         return False, "the encoder already brings a trained complementary branch"
     if not transfer.enough(trained):
@@ -162,16 +163,19 @@ def learn_features(
     settings: transfer.Settings = DEFAULTS,
     seed: int = 0,
     photos: Sequence[bytes] = (),
-) -> None:
-    """Trains the complementary map if asked for, calibrates on the held-out photos, and takes the classes in."""
-    features = list(learned.features)
+) -> str:
+    """Trains the complementary map if asked for, calibrates on the held-out photos, and takes the classes in.
+
+    Gives the reason if prototypes are used where a map was asked for, else nothing.
+    """
+    features, weaker = list(learned.features), ""
     if model.complementary:
         branch, (g, A) = model.branches[1], complement(learned, strength, settings, seed)
         branch.feature_scale.fill_(g)
         if A is not None:
             branch.whitening.copy_(A)
         elif strength == "transfer":
-            strength = "prototypes"
+            strength, weaker = "prototypes", f"{_why_no_map(learned)}; prototypes are used"
         features[1] = g * features[0] @ branch.whitening
     kinds, weights = [b.relation for b in model.branches], [float(b.weight) for b in model.branches]
     made = []  # on features that the held-out photos had no part in
@@ -188,6 +192,17 @@ def learn_features(
         features[1] = branch.feature_scale * features[0] @ branch.whitening
     model.origin = replace(model.origin, strength=strength)
     model.begin(names, features, photos)
+    return weaker
+
+
+def _why_no_map(learned: Learned) -> str:
+    if _trainable(learned):
+        return "the trained map did not help on the photos that were held out"
+    return "without the photos left out, fewer than five classes have enough (five) to train a map on"
+
+
+def _trainable(learned: Learned) -> bool:
+    return transfer.enough(learned.rows[~learned.held].bincount().tolist())
 
 
 def folds(learned: Learned, strength: str) -> list[Tensor]:
@@ -216,7 +231,7 @@ def complement(learned: Learned, strength: str, settings: transfer.Settings, see
     means = mean_of_labels(f[train], rows[train])[1]
     shown = learned.held if bool(learned.held.any()) else train
     plain = transfer.fitted_scale(means, f[shown], rows[shown], settings.scale)
-    if strength != "transfer" or not transfer.enough(rows[train].bincount().tolist()):
+    if strength != "transfer" or not _trainable(learned):
         return Complement(plain.g, None)
     A = trained_map(learned, train, settings, seed)
     mapped = transfer.fitted_scale(means @ A, f[shown] @ A, rows[shown], settings.scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -91,8 +92,22 @@ class Model:
         raise FscilError(f"the model knows no class {name!r}; {suggestion(str(name), texts)}")
 
     def name_of(self, text: str) -> Name:
-        """The class that a text means: one that is known, perhaps by a number, or a new one of this name."""
-        return next((name for name in self.names.values() if str(name) == text), text)
+        """The class that a text means: one that is known or, where classes are called by numbers, by a new number."""
+        for name in self.names.values():
+            if str(name) == text:
+                return name
+        kind = type(next(iter(self.names.values()), text))
+        if kind in (int, float):
+            with suppress(ValueError):
+                return kind(text)
+        self.check_kind(text)
+        return text
+
+    def check_kind(self, name: Name) -> None:
+        """Refuses a text where classes are called by numbers, and a number where they are called by texts."""
+        known = next(iter(self.names.values()), name)
+        if isinstance(known, str) != isinstance(name, str):
+            raise FscilError(f"the classes are called like {known!r}; {name!r} is of another kind")
 
     def teach(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
         """Counts features (one (n, dim) per branch) into the classes `names` (n,); a new name becomes a class."""
@@ -122,19 +137,25 @@ class Model:
     def rename(self, name: Name, new: Name) -> None:
         """Gives a class another name."""
         label = self.label(name)
+        self.check_kind(new)
         if any(new == other and label != at for at, other in self.names.items()):
             raise FscilError(f"there is already a class {new!r}; forget it first or choose another name")
         self._note("rename", {label: self.names[label]}, renamed=new)
         self.names[label] = new
 
-    def erase(self, name: Name) -> None:
-        """Removes every trace of a class, also from the journal; this is final, and nothing before it can be undone."""
+    def erase(self, name: Name) -> set[int]:
+        """Removes every trace of a class, also from the journal; this is final, and nothing before it can be undone.
+
+        Gives the labels that it had; it may have been forgotten and taught again.
+        """
         past = self.journal.labels_called(name) - set(self.names)
-        labels = past if past and name not in self.names.values() else past | {self.label(name)}
+        known = str(name) in map(str, self.names.values())
+        labels = past | {self.label(name)} if known or not past else past
         names = self.journal.names_of(labels) | {self.names[label] for label in labels if label in self.names}
         for label in labels & set(self.names):
             self._remove(label)
         self.journal.erase(labels, names - set(self.names.values()))
+        return labels
 
     def undo(self) -> Step:
         """Takes the last step back and gives it."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -39,8 +40,6 @@ def save(model: Model, path: str | Path) -> None:
     """Writes a model in one step: a reader finds the old file or the new one, never half of it."""
     shared = list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
     place = {id(encoder): i for i, encoder in enumerate(shared)}
-    kept = {name: tensor for branch in model.branches for name, tensor in _branch_tensors(branch).items()}
-    kept |= photo_tensors(model.photos) | known_tensors(model.journal, [branch.name for branch in model.branches])
     notes = {
         "format": FORMAT,
         "program": f"fscil {fscil.__version__}",
@@ -53,7 +52,8 @@ def save(model: Model, path: str | Path) -> None:
         "calibration": asdict(model.calibration),
         "journal": step_notes(model.journal),
     }
-    revision = hashlib.sha256((json.dumps(notes) + digest(kept)).encode()).hexdigest()
+    kept = _kept(model)
+    revision = _revision(notes, kept)
     weights = {f"encoder.{i}.{n}": t for i, encoder in enumerate(shared) for n, t in encoder.state_dict().items()}
     write_tensors(Path(path), weights | kept, {**notes, "revision": revision})
     model.revision = revision
@@ -85,11 +85,18 @@ def editing(path: str | Path) -> Iterator[Model]:
     """The model in a file, locked against other processes and saved at the end; an error leaves the file as it was."""
     path = Path(path)
     with locked(path):
-        for partial in path.parent.glob(f"{glob.escape(path.name)}.*.partial"):  # of a process that was killed
-            partial.unlink(missing_ok=True)
+        _remove_partial(Path(os.path.realpath(path)))
         model = load(path)
         yield model
         save(model, path)
+
+
+def _remove_partial(path: Path) -> None:
+    """Removes what a process that was killed left of this file; another model may be called FILE.more."""
+    ours = re.compile(re.escape(path.name) + r"\.\d+\.partial")
+    for file in path.parent.iterdir():
+        if ours.fullmatch(file.name):
+            file.unlink(missing_ok=True)
 
 
 def load(path: str | Path) -> Model:
@@ -118,6 +125,16 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
         total.update(name.encode())
         total.update(tensor.contiguous().numpy().tobytes())
     return total.hexdigest()
+
+
+def _kept(model: Model) -> dict[str, Tensor]:
+    """All tensors of a model but the weights of its encoders."""
+    kept = {name: tensor for branch in model.branches for name, tensor in _branch_tensors(branch).items()}
+    return kept | photo_tensors(model.photos) | known_tensors(model.journal, [branch.name for branch in model.branches])
+
+
+def _revision(notes: Mapping[str, Any], kept: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256((json.dumps(notes) + digest(kept)).encode()).hexdigest()
 
 
 def _branch_notes(branch: Branch, encoder: int) -> dict[str, Any]:
@@ -169,7 +186,10 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
         raise FscilError("it remembers photos of classes that it does not know")
     calibration = Calibration(**notes["calibration"])
     base, revision = int(notes["base"]), str(notes["revision"])
-    return Model(branches, view, origin, calibration, Journal(steps), names, photos, base, revision)
+    model = Model(branches, view, origin, calibration, Journal(steps), names, photos, base, revision)
+    if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
+        raise FscilError("what it holds is not what was saved")
+    return model
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

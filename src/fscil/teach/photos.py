@@ -8,7 +8,7 @@ import os
 import stat
 import unicodedata
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,13 +67,16 @@ def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.
         if isinstance(source, Image.Image):
             return upright_rgb(source)
         if isinstance(source, Tensor):
-            return from_array(source.detach().cpu().numpy(), channels_first=True)
+            values = source.detach().cpu()
+            return from_array((values.float() if values.is_floating_point() else values).numpy(), channels_first=True)
         if isinstance(source, np.ndarray):
             return from_array(source)
     except Unreadable:
         raise
-    except (ValueError, OSError, SyntaxError) as problem:
+    except ValueError as problem:
         raise Unreadable(name, str(problem)) from problem
+    except Exception as problem:
+        raise Unreadable(name, _reason(problem)) from problem
     raise Unreadable(name, f"is a {type(source).__name__}; a photo is a path, a PIL image, an array or a tensor")
 
 
@@ -89,11 +92,15 @@ def _read_file(path: Path, pixels: int | None) -> Image.Image:
             return upright_rgb(picture)
     except Unreadable:
         raise
-    except Image.DecompressionBombError as problem:
-        raise Unreadable(str(path), "has more megapixels than can be read") from problem
-    except Exception as problem:  # decoders of damaged files raise whatever they stumble over
-        reason = "is cut off" if "truncated" in str(problem) else "is no picture that can be read"
-        raise Unreadable(str(path), reason) from problem
+    except Exception as problem:
+        raise Unreadable(str(path), _reason(problem)) from problem
+
+
+def _reason(problem: Exception) -> str:
+    """What an error of a decoder means; those of damaged pictures raise whatever they stumble over."""
+    if isinstance(problem, Image.DecompressionBombError):
+        return "has more megapixels than can be read"
+    return "is cut off" if "truncated" in str(problem) else "is no picture that can be read"
 
 
 def _check_file(path: Path) -> None:
@@ -126,10 +133,10 @@ def _open(path: Path) -> Image.Image:
 
 
 def _is_heic(path: Path) -> bool:
-    """By name or by content: phones and messengers also call such photos .jpg."""
+    """By content: phones and messengers also call such photos .jpg, and a JPEG .heic."""
     with path.open("rb") as file:
         start = file.read(12)
-    return path.suffix.lower() in HEIC or (start[4:8] == b"ftyp" and start[8:12] in HEIC_BRANDS)
+    return start[4:8] == b"ftyp" and (start[8:12] in HEIC_BRANDS or path.suffix.lower() in HEIC)
 
 
 def batches(sources: Sequence[Source], view: View, size: int = BATCH) -> Iterator[Batch]:
@@ -137,9 +144,16 @@ def batches(sources: Sequence[Source], view: View, size: int = BATCH) -> Iterato
     with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MOST_PIXELS decides
         pending: deque[dict[int, Future[np.ndarray]]] = deque()
+        times = Counter(id(source) for source in sources if isinstance(source, Image.Image))
+        repeated: dict[int, Future[np.ndarray]] = {}  # a PIL image that comes twice must not be read by two threads
         for start in range(0, len(sources), size):
             positions = range(start, min(start + size, len(sources)))
-            pending.append({i: pool.submit(_crop, sources[i], view, i) for i in positions})
+            pending.append({})
+            for i in positions:
+                crop = repeated.get(id(sources[i])) or pool.submit(_crop, sources[i], view, i)
+                if times[id(sources[i])] > 1:
+                    repeated[id(sources[i])] = crop
+                pending[-1][i] = crop
             if len(pending) > 1:
                 yield _gathered(pending.popleft())
         if pending:
@@ -198,7 +212,8 @@ def class_name(text: str) -> str:
 
 def photos_in(folder: Path) -> list[Path]:
     """All photos below a folder, at any depth; links are followed, but not upwards, and no folder is entered twice."""
-    found, entered = [], _real_with_parents(folder.parent)
+    above = Path(os.path.abspath(folder)).parent  # noqa: PTH100 (a link stays one); the parent of "." would be "."
+    found, entered = [], _real_with_parents(above)
     for here, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(here)
         if real in entered:
