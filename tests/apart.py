@@ -7,7 +7,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors.numpy import load_file
 from torch import nn
@@ -75,8 +77,22 @@ def tiny_benchmark(protocol: Protocol) -> Benchmark:
     return Benchmark("tiny", tiny_ingredients(), protocol)
 
 
+@contextmanager
+def on_tiny_images() -> Iterator[None]:
+    """Experiments learn the tiny benchmark instead of what is on disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fscil.experiment, "benchmark", lambda name, root, protocol: tiny_benchmark(protocol))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def always_tiny() -> Iterator[None]:
+    """For test modules that import it: all their experiments learn the tiny benchmark."""
+    with on_tiny_images():
+        yield
+
+
 encoders.BUILDERS |= {"nano": nano, "dropping": dropping}
-fscil.experiment.benchmark = lambda name, root, protocol: tiny_benchmark(protocol)  # instead of what is on disk
 torch.set_num_threads(1)
 torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # torch imports much at the first use of these: not in every fork
 nano(16, None).macs(16)
@@ -149,7 +165,8 @@ def _work(experiment: Experiment, fate: Fate | None, file_limit: int, connection
     if file_limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, resource.RLIM_INFINITY))
     try:
-        execute(experiment)
+        with on_tiny_images():
+            execute(experiment)
         connection.send(FINISHED)
     except FscilError as error:
         connection.send(str(error))

@@ -21,6 +21,7 @@ FORBIDDEN = {
     "planning.py": ("training", "protocol", "experiment", "report", "cli", "teach"),
     "protocol.py": ("experiment", "report", "cli", "teach"),
     "experiment.py": ("report", "cli", "teach"),
+    "overview.py": ("data", "nn", "training", "protocol", "planning", "runfolder", "cli", "teach"),
     "teach": ("report", "cli", "classifier"),
     "teach/model.py": ("methods", "training", "protocol", "experiment", "teach.photos", "teach.looking"),
     "teach/modelfile.py": ("methods", "training", "protocol", "experiment", "teach.learning", "teach.looking"),

@@ -16,7 +16,16 @@ import torch
 from safetensors.numpy import save_file
 
 import fscil.experiment
-from apart import FINISHED, STEPS, Fate, differing, results, run_apart, tiny_experiment
+from apart import (  # noqa: F401 (a fixture)
+    FINISHED,
+    STEPS,
+    Fate,
+    always_tiny,
+    differing,
+    results,
+    run_apart,
+    tiny_experiment,
+)
 from conftest import tiny_ingredients
 from fscil import methods, planning, settings
 from fscil.data import Protocol, benchmark
@@ -27,6 +36,7 @@ from fscil.errors import FscilError
 from fscil.experiment import Experiment, check, execute, plan
 from fscil.nn import encoders
 from fscil.runfolder import RunFolder
+from fscil.show import Teller
 
 
 @contextmanager
@@ -106,13 +116,14 @@ def test_a_broken_state_is_named_and_can_be_deleted(tmp_path):
     assert differing(before, results(folder)) == []
 
 
-def test_missing_predictions_are_made_again(tmp_path):
+def test_missing_predictions_are_made_again(tmp_path, capsys):
     experiment = tiny_experiment(tmp_path)
     folder = execute(experiment)
     before = results(folder)
     (folder / "predictions-01.safetensors").unlink()
-    execute(experiment)
+    execute(experiment, Teller(folder).line)
     assert differing(before, results(folder)) == []
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [f"Session {t}" for t in range(4)]
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
@@ -175,6 +186,27 @@ def test_too_little_memory_is_said_before_anything_is_learned(tmp_path, monkeypa
     with refused("GiB", "--recipe small"):
         execute(experiment)
     assert not experiment.folder.exists()
+
+
+def test_a_control_group_limits_memory_but_for_its_file_cache(tmp_path):
+    told, inner = tmp_path / "cgroup", tmp_path / "groups" / "user" / "job"
+    inner.mkdir(parents=True)
+    told.write_text("4:memory:/elsewhere\n0::/user/job\n")
+
+    def limit(group: Path, most: str) -> None:
+        stat = "anon 500\ninactive_file 30\nactive_file 4\n"
+        for name, content in {"max": most, "current": "600\n", "stat": stat}.items():
+            (group / f"memory.{name}").write_text(content)
+
+    assert planning.left_in_groups(tmp_path / "groups", told) == math.inf
+    limit(inner, "max\n")
+    assert planning.left_in_groups(tmp_path / "groups", told) == math.inf
+    limit(inner, "1000\n")
+    assert planning.left_in_groups(tmp_path / "groups", told) == 1000 - 600 + 34
+    limit(inner.parent, "700\n")  # the group around it
+    assert planning.left_in_groups(tmp_path / "groups", told) == 700 - 600 + 34
+    limit(tmp_path / "groups", "650\n")
+    assert planning.left_in_groups(tmp_path / "groups", tmp_path / "absent") == 650 - 600 + 34
 
 
 def test_larger_episodes_need_more_memory(tmp_path):
@@ -319,6 +351,12 @@ def test_seeds_that_no_generator_takes(option, seed):
     with refused(f"--{option.replace('_', '-')} is {seed}", "between 0 and 4294967295"):
         Protocol(**{option: seed})
     Protocol(shots_seed=0, order_seed=2**32 - 1)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 10**20])
+def test_seeds_of_a_run_that_no_generator_takes(tmp_path, seed):
+    with refused(f"--seed is {seed}", "between 0 and 4294967295"):
+        tiny_experiment(tmp_path, seed=seed)
 
 
 @pytest.mark.parametrize("base_classes", [-3, 0, 13, 500])

@@ -169,6 +169,17 @@ def test_options_may_stand_before_the_method(fscil_command: Fscil, experiments: 
     assert (experiments[0].config.tasks, experiments[0].recipe) == (5, "paper")
 
 
+@pytest.mark.parametrize(
+    ("line", "out"),
+    [("kt_rcnet --out cub200 cifar100 --recipe compare", "cub200"), ("icarl,cosine cifar100 --out memory", "memory")],
+)
+def test_a_folder_may_be_called_as_a_data_set_or_a_setting(
+    fscil_command: Fscil, experiments: list[Experiment], line: str, out: str
+) -> None:
+    fscil_command("run", *line.split())
+    assert (experiments[0].dataset, experiments[0].out) == ("cifar100", Path(out))
+
+
 def test_recipe_from_a_file(fscil_command: Fscil, experiments: list[Experiment]) -> None:
     Path("mine.toml").write_text("tasks = 6\n")
     fscil_command("run", "kt_rcnet", "glyphs", "--recipe", "mine.toml")
@@ -181,6 +192,14 @@ def test_recipe_from_a_file(fscil_command: Fscil, experiments: list[Experiment])
         ("rnu", 'Unknown command "rnu". Did you mean "run"?'),
         ("run", "METHOD requires an argument"),
         ("run kt_rcnet", "DATASET requires an argument"),
+        ("run kt_rcnet --root /photos", "DATASET requires an argument"),
+        ("run --recipe small", "METHOD requires an argument"),
+        ("run kt_rcnet /photos", "unknown data set '/photos'"),
+        ("run kt_rcnet **x", "unknown data set '**x'"),
+        ("run --seed 3 kt_rcnt glyphs", "unknown method 'kt_rcnt': did you mean 'kt_rcnet'?"),
+        ("run kt_rcnt glyphs --base.epochs 3", "unknown method 'kt_rcnt': did you mean 'kt_rcnet'?"),
+        ("run kt_rcnet glyphs --seed 100000000000000000000", "--seed is 100000000000000000000, but must lie between"),
+        ("demo --seed -1", "--seed is -1, but must lie between"),
         ("run kt_rcnt glyphs", "unknown method 'kt_rcnt': did you mean 'kt_rcnet'?"),
         ("run kt_rcnet,cosin glyphs", "unknown method 'cosin': did you mean 'cosine'?"),
         ("run kt_rcnet glyfs", "unknown data set 'glyfs': did you mean 'glyphs'?"),
@@ -264,6 +283,9 @@ def test_run_report_and_results(fscil_command: Fscil) -> None:
     written = fscil_command("results", "runs", "-o", "numbers").out.split()
     assert len(written) == 2
     assert all(Path(file).read_text().startswith("{") for file in written)
+    done = fscil_command("results", *written, "-o", "again")
+    assert (done.code, done.out) == (2, "")
+    assert "no run folder among the paths given" in done.err
 
 
 @pytest.fixture(scope="module")
@@ -327,9 +349,16 @@ def test_plan_prints_settings_and_cost_and_trains_nothing(fscil_command: Fscil) 
     done = fscil_command("run", "cosine", "glyphs", *TINY, "--plan")
     assert done.code == 0, done.err
     assert re.search(r"base.epochs +1 +150 +", done.out)
-    for word in ("parameters", "training compute", "PMAC", "memory", "GiB", "time", "float32"):
+    for word in ("parameters", "compute of base session", "PMAC", "memory", "GiB", "time of base session", "float32"):
         assert word in done.out
     assert not Path("runs").exists()
+
+
+def test_a_plan_compares_with_what_the_paper_does_on_the_data_set(fscil_command: Fscil) -> None:
+    done = fscil_command("run", "cosine", "cub200", *TINY, "--weights", "none", "--plan")
+    assert done.code == 0, done.err
+    assert re.search(r"base.epochs +1 +50 +", done.out)
+    assert re.search(r"weights +none +pretrained +", done.out)
 
 
 def test_plans_of_several_methods_are_one_table(fscil_command: Fscil) -> None:

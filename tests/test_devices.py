@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from apart import differing, results, tiny_experiment
+from apart import always_tiny, differing, results, tiny_experiment  # noqa: F401 (a fixture)
 from fscil.devices import Devices, usable_cores
 from fscil.experiment import plan
 from two_devices import batch_gradients, episode_gradients

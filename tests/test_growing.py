@@ -25,7 +25,7 @@ def grown(head: GrowingHead) -> GrowingHead:
     return head
 
 
-HEADS = [lambda: GrowingLinear(4), lambda: GrowingLinear(4, length=2.0), lambda: GrowingCosine(4, 8.0, learned=True)]
+HEADS = [GrowingLinear, lambda: GrowingLinear(length=2.0), lambda: GrowingCosine(8.0, learned=True)]
 
 
 @pytest.mark.parametrize("make", HEADS)
@@ -65,14 +65,14 @@ def test_gradients_through_the_newest_block_alone(make) -> None:
 
 
 def test_the_feature_gradient_is_what_the_new_rows_ask_for() -> None:
-    head, f = grown(GrowingLinear(4)), random(1, 4, seed=5).requires_grad_()
+    head, f = grown(GrowingLinear()), random(1, 4, seed=5).requires_grad_()
     F.cross_entropy(head.through_newest(f), torch.tensor([3])).backward()
     p = head(f).softmax(1)[0, 3:] - torch.tensor([1.0, 0.0])
     torch.testing.assert_close(f.grad[0], (head.blocks[-1].T @ p).detach())
 
 
 def test_which_rows_are_trained() -> None:
-    head = grown(GrowingLinear(4))
+    head = grown(GrowingLinear())
     for old in (False, True):
         head.train_rows(old)
         assert [block.requires_grad for block in head.blocks] == [old, old, True]
@@ -81,7 +81,7 @@ def test_which_rows_are_trained() -> None:
 @given(st.floats(0.01, 100))
 @settings(max_examples=20, deadline=None)
 def test_cosine_logits_do_not_depend_on_the_length_of_features(factor: float) -> None:
-    head, f = grown(GrowingCosine(4, 8.0)), random(5, 4, seed=3)
+    head, f = grown(GrowingCosine(8.0)), random(5, 4, seed=3)
     torch.testing.assert_close(head(factor * f), head(f), rtol=1e-4, atol=1e-4)
 
 

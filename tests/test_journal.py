@@ -192,6 +192,14 @@ def test_erasing_ends_the_way_back_and_says_so() -> None:
     ]
 
 
+def test_erasing_one_class_of_a_lesson_leaves_no_wrong_count() -> None:
+    model = birds("owl", "kite")
+    model.teach(["jay", "jay", "wren"], model.embed(torch.ones(3, 2)))
+    assert model.journal.steps[-1].text() == "taught 'jay', 'wren' from 3 photos"
+    model.erase("jay")
+    assert model.journal.steps[-2].text() == "taught 'wren'"
+
+
 def test_erasing_finds_a_class_that_was_renamed_or_forgotten(tmp_path: Path) -> None:
     model = taught(birds("owl", "kite"), "secret bird")
     model.rename("secret bird", "hidden bird")

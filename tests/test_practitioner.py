@@ -33,6 +33,7 @@ def album_benchmark(folder: Path) -> Benchmark:
     return Benchmark("album", Ingredients(train, test, names, 40, (0.5,) * 3, (0.3,) * 3, True, 6, 2), Protocol())
 
 
+@pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not part of the source distribution")
 def test_one_look_tells_every_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.util.spec_from_file_location("practitioner", SCRIPT)
     script = importlib.util.module_from_spec(spec)

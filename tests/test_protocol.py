@@ -16,7 +16,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from apart import differing, nano, results, tiny_experiment
+from apart import always_tiny, differing, nano, results, tiny_experiment  # noqa: F401 (a fixture)
 from conftest import tiny_ingredients
 from fscil import planning, protocol, training
 from fscil.costs import Stage
@@ -211,20 +211,20 @@ def test_what_is_written_can_be_recomputed_from_the_state(tmp_path, tiny):
 # ---- precision -------------------------------------------------------------------------------------------------------
 
 
-def test_automatic_precision_is_measured_in_under_a_second(monkeypatch):
-    began = time.process_time()
-    chosen = planning.choose_precision("auto", CPU)
-    assert time.process_time() - began < 1
-    assert chosen["used"] == min(chosen["block_seconds"], key=chosen["block_seconds"].get)
-    assert chosen["block_seconds"].keys() == {"float32", "bfloat16"}
-
-
 @pytest.fixture
 def untimed() -> Iterator[None]:
     """No precision has been measured in this process yet, and none of this test's is remembered."""
     planning.block_seconds.cache_clear()
     yield
     planning.block_seconds.cache_clear()
+
+
+def test_automatic_precision_is_measured_in_under_a_second(untimed):
+    began = time.process_time()
+    chosen = planning.choose_precision("auto", CPU)
+    assert time.process_time() - began < 1
+    assert chosen["used"] == min(chosen["block_seconds"], key=chosen["block_seconds"].get)
+    assert chosen["block_seconds"].keys() == {"float32", "bfloat16"}
 
 
 def test_the_runs_of_one_command_share_the_measured_precision(untimed, monkeypatch):
@@ -260,6 +260,8 @@ def test_a_run_tells_each_time_it_went_on_with_something_else(tmp_path):
     assert go_on() == []
     (tmp_path / "session-00.json").write_text("{}")
     assert go_on() == []
+    measured = {"used": "bfloat16", "block_seconds": {"float32": 2.0, "bfloat16": 1.0}}
+    assert go_on(precision=measured) == []  # the same, found in another way
     assert go_on(git="new") == [{"git": "new"}]
     assert go_on(git="new") == [{"git": "new"}]
     float32 = {"precision": {"used": "float32"}}
@@ -358,6 +360,13 @@ def test_speed_and_memory_are_recorded(tmp_path):
     assert base["images_per_second"] == pytest.approx(images / base["learn_seconds"])
     assert 10e6 < base["peak_memory_bytes"] < 100e9
     assert all(record(folder, t)["learn_seconds"] > 0 and record(folder, t)["test_seconds"] > 0 for t in range(4))
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="this system cannot forget a peak")
+def test_the_memory_of_a_run_is_not_that_of_what_was_run_before(tmp_path):
+    np.ones(2**25)  # 256 MiB, given back at once
+    before = protocol.peak_memory()
+    assert record(execute(tiny_experiment(tmp_path, "cosine")))["peak_memory_bytes"] < before - 100e6
 
 
 def test_methods_share_the_trained_base(tmp_path):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -295,6 +296,26 @@ def test_a_summary_holds_what_is_committed_and_no_paths(tmp_path):
     assert "/home" not in json.dumps(summary)
 
 
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [("/home/me/my photos/birds", "birds"), ("/home/me/my photos/", "my photos"), ("/home/o'neil/x y", "x y")],
+)
+def test_paths_with_blanks_are_cut_too(tmp_path, place, name):
+    def command(path: str) -> str:
+        return shlex.join(["fscil", "run", "cosine", "folder", "--root", path, f"--out={path}", "--split", "a b.csv"])
+
+    told = {"command": command(place), "settings": {"weights": place}}
+    summary = report.summarise(make_run(tmp_path, told=told))
+    assert summary["settings"]["weights"] == name
+    assert shlex.split(summary["command"]) == shlex.split(command(name))
+
+
+def test_results_are_made_from_run_folders(tmp_path):
+    files = report.write_results([make_run(tmp_path / "runs", finished=1) / "run.json"], tmp_path / "results")
+    with pytest.raises(FscilError, match="no run folder among the paths given"):
+        report.write_results(files, tmp_path / "again")
+
+
 def test_two_runs_are_not_written_to_one_results_file(tmp_path):
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", wrong=0)
@@ -344,6 +365,12 @@ def test_a_broken_folder_is_named(tmp_path, damage, sentence):
         report.load([tmp_path])
     assert str(folder) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_run_json_stands_for_its_folder(tmp_path):
+    folder = make_run(tmp_path)
+    (run,) = report.load([folder / "run.json", folder])
+    assert run.source == folder
 
 
 def test_foreign_paths_are_named(tmp_path):
@@ -404,6 +431,12 @@ def test_a_table_is_written_into_a_pipe(tmp_path):
     report.write_table([folder], "csv", pipe)
     assert os.read(reader, 1 << 20).decode() == report.table([folder], "csv")
     assert pipe.is_fifo()
+
+
+def test_a_table_is_written_to_the_standard_output_of_a_pipe(tmp_path):
+    code = "import sys; from fscil import report; report.write_table(sys.argv[1:], 'csv', '/dev/stdout')"
+    done = subprocess.run([sys.executable, "-c", code, make_run(tmp_path)], capture_output=True, text=True)
+    assert done.stdout == report.table([tmp_path], "csv"), done.stderr
 
 
 def printed(table, width: int) -> str:

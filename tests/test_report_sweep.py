@@ -98,6 +98,19 @@ def test_three_corners_are_enough_where_they_are_all_there_is(tmp_path):
     assert set(sweep.rows) == {(5, 20), (10, 20), (5, 1)}
 
 
+def test_a_line_beside_a_line_is_no_cross(tmp_path):
+    for way, shot in ((5, 1), (10, 1), (20, 2), (20, 3)):
+        add(tmp_path, way=way, shot=shot)
+    assert not found(tmp_path)
+
+
+def test_corners_of_large_planes_are_counted_at_once():
+    diagonal = {(float(i), float(i)): None for i in range(300)}
+    assert Sweep("way", "shot", diagonal).corners == 2
+    assert Sweep("way", "shot", diagonal | {(0.0, 1.0): None}).corners == 3
+    assert Sweep("way", "shot", diagonal | {(0.0, 1.0): None, (1.0, 0.0): None}).corners == 4
+
+
 def test_several_settings_changed_one_at_a_time_are_no_sweep(tmp_path):
     for changed in ({}, {"way": 10}, {"shot": 1}, {"query": 3}):
         add(tmp_path, **{"query": 5} | changed)

@@ -15,7 +15,17 @@ import pytest
 import torch
 from PIL import Image
 
-from apart import FINISHED, STEPS, Fate, differing, results, run_apart, start, tiny_experiment
+from apart import (  # noqa: F401 (a fixture)
+    FINISHED,
+    STEPS,
+    Fate,
+    always_tiny,
+    differing,
+    results,
+    run_apart,
+    start,
+    tiny_experiment,
+)
 from fscil.experiment import execute
 from fscil.runfolder import RunFolder
 from fscil.training import Run
@@ -41,6 +51,7 @@ MOMENTS = {
     "writing the state of the base session": ("os:fsync", WRITTEN + 1),
     "writing the record of the base session": ("os:fsync", WRITTEN + 3),
     "removing what a session no longer needs": ("pathlib:Path.unlink", 1),
+    "removing what the last session no longer needs": ("pathlib:Path.unlink", 4),
     "testing": ("fscil.protocol:Tester.predict", 2),
     "a new session": ("fscil.methods.kt_rcnet:Method.learn_new", 2),
 }

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import fscil.runfolder
-from apart import Fate, tiny_benchmark, tiny_experiment
+from apart import Fate, on_tiny_images, tiny_benchmark, tiny_experiment
 from fscil.data import PUBLISHED
 from fscil.data.images import View
 from fscil.descent import Descent
@@ -80,4 +80,5 @@ def main(out: Path, task: str, step: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))
+    with on_tiny_images():
+        main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from cyclopts import Group
@@ -12,6 +13,7 @@ from fscil.fields import flatten
 from fscil.options import option, options, shared
 
 PROTOCOL = {field.name for field in dataclasses.fields(data.Protocol)}
+FREE_TEXT = ("--root", "--recipe", "--out", "--split", "--weights")  # their values may read like a method or a data set
 
 
 def method_names(text: str) -> list[str]:
@@ -43,15 +45,21 @@ def protocol_options() -> list[inspect.Parameter]:
 
 def method_options(tokens: Sequence[str]) -> list[inspect.Parameter]:
     """One option per setting of the methods that the command line names; none where it names no method."""
-    words = [token for token in tokens[1:] if not token.startswith("-")]
-    if tokens[:1] != ["run"] or not words:
+    words = _words(tokens) if tokens[:1] == ["run"] else []
+    misspelt = [word for word in words[:1] if word == tokens[1]]  # where methods stand, before any option
+    named = [word for word in words if _names_methods(word)] or misspelt
+    if not named:
         return []
-    first = next((i for i, word in enumerate(words) if _names_methods(word)), 0)
+    later = words[words.index(named[0]) + 1 :]
+    dataset = next((word for word in later if word in data.names()), "any data set")
     recipe = _value_of("--recipe", tokens)
-    later = [word for word in words[first + 1 :] if word != recipe]
-    dataset = next((word for word in later if word in data.names()), later[0] if later else "any data set")
-    known = {name: flatten(config(name, dataset, recipe, {})) for name in method_names(words[first])}
+    known = {name: flatten(config(name, dataset, recipe, {})) for name in method_names(named[0])}
     return options(shared(known, tokens), f"Settings of {', '.join(known)}")
+
+
+def _words(tokens: Sequence[str]) -> list[str]:
+    """What may be a method or a data set, after the verb: no option, and no text that is the value of one."""
+    return [word for before, word in pairwise(tokens) if not word.startswith("-") and before not in FREE_TEXT]
 
 
 def _names_methods(word: str) -> bool:

@@ -27,6 +27,7 @@ Recipe = Annotated[str | None, Parameter(help="name (see fscil methods) or .toml
 Precision = Literal["auto", "float32", "bfloat16"]
 Out = Annotated[Path, Parameter(help="folder that holds the run folders")]
 Runs = Annotated[list[Path], Parameter(help="run folders, folders that hold some, or results files", negative=())]
+Folders = Annotated[list[Path], Parameter(help="run folders, or folders that hold some", negative=())]
 Format = Literal["html", "md", "csv", "latex"]
 
 
@@ -42,7 +43,9 @@ def run(
     devices: Annotated[Count, Parameter(help="processes that share the work, one per GPU or CPU core")] = 1,
     precision: Annotated[Precision, Parameter(help="auto: the faster one, found by a short measurement")] = "auto",
     out: Out = Path("runs"),
-    plan: Annotated[bool, Parameter(help="print settings, compute, memory and time, and stop", negative=())] = False,
+    plan: Annotated[
+        bool, Parameter(help="print settings, and compute, memory and time of the base session, and stop", negative=())
+    ] = False,
     given: Mapping[str, Any],
 ) -> None:
     """Run methods on a data set, session by session; the same command continues a run that was stopped.
@@ -82,8 +85,8 @@ def _print_plans(experiments: Sequence["Experiment"]) -> None:
         return show.plans({experiment.method: plan(experiment) for experiment in experiments})
     experiment = experiments[0]
     title = f"{experiment.method} on {experiment.dataset}, recipe {experiment.recipe}"
-    defaults = flatten(type(experiment.config)())
-    return show.plan(title, flatten(experiment.config).values(), defaults, plan(experiment))
+    paper = flatten(choices.config(experiment.method, experiment.dataset, settings.DEFAULTS, {}))
+    return show.plan(title, flatten(experiment.config).values(), paper, plan(experiment))
 
 
 def _execute(experiments: Sequence["Experiment"]) -> None:
@@ -178,12 +181,12 @@ def write_report(
 
 
 def write_results(
-    runs: Runs,
+    runs: Folders,
     /,
     *,
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="folder to write into")] = Path("results"),
 ) -> None:
-    """Write the numbers of finished runs as JSON files, one per run."""
+    """Write the numbers of runs as JSON files, one per run."""
     from fscil import report
 
     for file in report.write_results(runs, output):

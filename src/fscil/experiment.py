@@ -17,7 +17,7 @@ import torch
 
 import fscil
 from fscil import methods, planning, protocol
-from fscil.data import PUBLISHED, Protocol, benchmark, default_root
+from fscil.data import LARGEST_SEED, PUBLISHED, Protocol, benchmark, default_root
 from fscil.data.episodes import SmallClass
 from fscil.data.sessions import Benchmark, Session
 from fscil.devices import check_count, launch
@@ -49,6 +49,10 @@ class Experiment:
     command: str = ""
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints in a stage of training
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise FscilError(f"--seed is {self.seed}, but must lie between 0 and {LARGEST_SEED}.")
+
     @property
     def folder(self) -> Path:
         return self.out / self.dataset / f"{self.method}-{Path(self.recipe).stem}" / f"seed{self.seed}"
@@ -57,6 +61,7 @@ class Experiment:
 def execute(experiment: Experiment, tell: Callable[[Session], None] | None = None) -> Path:
     """Runs an experiment, or the rest of it, and gives its run folder; `tell` hears of every finished session."""
     e = experiment
+    protocol.forget_peak_memory()
     sessions = benchmark(e.dataset, e.root, e.protocol)  # before `launch`: what is missing is made by one process
     devices = launch(e.devices)
     folder = RunFolder(e.folder, writable=devices.rank == 0)
@@ -90,7 +95,7 @@ def check(experiments: Iterable[Experiment]) -> None:
 
 
 def plan(experiment: Experiment) -> dict[str, Any]:
-    """Settings, precision, parameters, compute, memory and estimated time of the base session; trains nothing."""
+    """Precision, parameters, compute, memory and estimated time of the base session; trains nothing."""
     e = experiment
     check_count(e.devices)
     sessions = benchmark(e.dataset, e.root, e.protocol)
@@ -99,7 +104,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
     method = build(e, precision["used"], device)
     check_method(method, sessions)
     cost = planning.cost(method, base_session(method, sessions), e.devices)
-    return {"settings": to_dict(e.config), "precision": precision, **cost}
+    return {"precision": precision, **cost}
 
 
 def precision_of(experiment: Experiment, folder: RunFolder, device: torch.device) -> dict[str, Any]:

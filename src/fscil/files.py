@@ -21,11 +21,11 @@ def write_bytes(path: Path, content: bytes) -> None:
 
     A link stays a link, and who may read the file stays as it was. What is no file, such as /dev/stdout, is written to.
     """
-    path = Path(os.path.realpath(path))
+    given, path = path, Path(os.path.realpath(path))  # /dev/stdout of a pipe has no real path
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)
+        if given.exists() and not given.is_file():
+            given.write_bytes(content)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:

@@ -210,14 +210,9 @@ class Spread(NamedTuple):
 
     mean: float
     std: float
-    n: int
 
 
 def spread(values: Sequence[float]) -> Spread:
     """Mean and standard deviation over seeds."""
     n = len(values)
-    return Spread(
-        float(np.mean(values)) if n else nan,
-        float(np.std(values, ddof=1)) if n > 1 else nan,
-        n,
-    )
+    return Spread(float(np.mean(values)) if n else nan, float(np.std(values, ddof=1)) if n > 1 else nan)

@@ -81,7 +81,7 @@ def shared(methods: Mapping[str, Mapping[str, Setting]], tokens: Iterable[str]) 
     """The settings that all methods have; an option among the tokens that only some of them have is refused."""
     first, *others = methods.values()
     common = {name: s for name, s in first.items() if all(o.get(name, s).hint == s.hint and name in o for o in others)}
-    for token in tokens:
+    for token in (token for token in tokens if token.startswith("--")):
         name = token.removeprefix("--").partition("=")[0].replace("-", "_")
         lacking = [method for method, settings in methods.items() if name not in settings]
         if name not in common and 0 < len(lacking) < len(methods):

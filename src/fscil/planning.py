@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import time
 from pathlib import Path
@@ -156,12 +157,27 @@ def memory_available() -> int:
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(min(free, left_in_groups(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))))
+
+
+def left_in_groups(root: Path, told: Path) -> float:
+    """Bytes that the control groups of this process leave it; infinite where they limit nothing."""
     try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        return free if limit == "max" else min(free, int(limit) - used)
-    except (OSError, ValueError):
-        return free
+        named = next(line[3:] for line in told.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        named = ""
+    inner = root / named.lstrip("/")  # a container may see nothing but the root
+    return min(_left_in_group(group) for group in (inner, *inner.parents))
+
+
+def _left_in_group(group: Path) -> float:
+    """Bytes that a control group leaves; file cache counts as free, because it is given up where memory is needed."""
+    try:
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return limit - used + int(told["inactive_file"]) + int(told["active_file"])
+    except (OSError, ValueError, KeyError):  # no such group, or its limit is "max"
+        return math.inf
 
 
 def check_memory(method: Method, base: Session, devices: int = 1) -> None:

@@ -6,6 +6,8 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +32,7 @@ def run(method: Method, benchmark: Benchmark, run: Run, tell: Callable[[Session]
     for session in benchmark.sessions(oracle=method.needs.oracle, held_out=method.config.held_out):
         if session.index == done - 1:
             run.folder.restore(method, session.index)
+            run.folder.tidy(session.index)
         if session.index >= done:
             learn = method.learn_base if session.index == 0 else method.learn_new
             with run.learning(session.index) as cost:
@@ -56,8 +59,14 @@ def session_record(session: Session, run: Run, cost: Stage) -> dict[str, Any]:
     }
 
 
+def forget_peak_memory() -> None:
+    """Lets `peak_memory` tell of what comes from here on; only Linux can forget."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_memory() -> int:
-    """Most bytes that this process ever held in main memory."""
+    """Most bytes that this process held in main memory since the peak before was forgotten."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -53,6 +53,12 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], file: Path) -> Non
         raise FscilError(f"{file} does not fit this run ({shown}); delete it and run again") from problem
 
 
+def _decisive(facts: Mapping[str, Any], key: str) -> Any:
+    """A fact about the surroundings; of the precision, which one is used, not whether it was measured or asked for."""
+    fact = facts.get(key)
+    return fact.get("used") if key == "precision" and fact else fact
+
+
 class RunFolder:
     """One run on disk; docs/running.md tells of the files in it."""
 
@@ -124,7 +130,7 @@ class RunFolder:
         continued = there.get("continued_with", [])
         before: list[dict[str, Any]] = [continued] if isinstance(continued, dict) else continued  # dict: earlier runs
         latest: ChainMap[str, Any] = ChainMap(*reversed(before), there)
-        moved = {key: here.get(key) for key in SURROUNDINGS if latest.get(key) != here.get(key)}
+        moved = {key: here.get(key) for key in SURROUNDINGS if _decisive(latest, key) != _decisive(here, key)}
         if moved:
             write_json(self.path / "run.json", {**there, "continued_with": [*before, moved]})
 
@@ -151,10 +157,18 @@ class RunFolder:
         content = safetensors.numpy.save({name: values.astype(np.int32) for name, values in predictions.items()})
         write_bytes(self._session(session, "predictions", "safetensors"), content)
         write_json(self._session(session, "session", "json"), record)
-        for old in self.path.glob("stage-*.safetensors"):
-            old.unlink()
-        if session > 1:  # going on needs the newest state; the base state stays for those who teach other classes
-            self._session(session - 1, "state", "safetensors").unlink(missing_ok=True)
+        self.tidy(session)
+
+    def tidy(self, session: int) -> None:
+        """Removes what nobody needs after a finished session: its checkpoints, and the states before.
+
+        Going on needs the newest state; the base state stays for those who teach other classes.
+        """
+        if self.writable:
+            old = [file for t in range(session + 1) for file in self.path.glob(self.stage(t, "*").name)]
+            old += [self._session(t, "state", "safetensors") for t in range(1, session)]
+            for file in old:
+                file.unlink(missing_ok=True)
 
     def restore(self, module: nn.Module, session: int) -> None:
         """Puts a method back into the state after a finished session."""

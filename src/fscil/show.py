@@ -51,10 +51,10 @@ def summary(file: Path) -> str:
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 
-def plan(title: str, settings: Iterable[Setting], defaults: Mapping[str, Setting], cost: Mapping[str, Any]) -> None:
-    """The resolved settings (those that differ from the paper's marked) and what the run will cost."""
-    rows = ((s, defaults[s.name].value) for s in settings)
-    lines = ((s.name, value_text(s.value), "" if s.value == paper else value_text(paper), s.help) for s, paper in rows)
+def plan(title: str, settings: Iterable[Setting], paper: Mapping[str, Setting], cost: Mapping[str, Any]) -> None:
+    """The resolved settings (those that differ from the paper's marked) and what the base session will cost."""
+    rows = ((s, paper[s.name].value) for s in settings)
+    lines = ((s.name, value_text(s.value), "" if s.value == its else value_text(its), s.help) for s, its in rows)
     columns = ("setting", "value", "paper", "meaning")
     shown = columns if console().width >= MEANINGS_FIT else columns[:-1]
     table(shown, (line[: len(shown)] for line in lines), title=title)
@@ -66,12 +66,12 @@ def plan(title: str, settings: Iterable[Setting], defaults: Mapping[str, Setting
         numbers=6,
     )
     say("")
-    say(f"parameters        {cost['parameters']:,}")
-    say(f"training compute  {cost['macs'] / 1e15:.4f} PMAC")
-    say(f"precision         {_precision(cost['precision'])}")
+    say(f"parameters               {cost['parameters']:,}")
+    say(f"precision                {_precision(cost['precision'])}")
+    say(f"compute of base session  {cost['macs'] / 1e15:.4f} PMAC")
     needed, free = (cost[key] / 2**30 for key in ("memory_bytes", "memory_available_bytes"))
-    say(f"memory            about {needed:.1f} GiB, {free:.1f} GiB are free")
-    say(f"time              about {duration(cost['seconds'])} on this machine, from one timed step per stage")
+    say(f"memory                   about {needed:.1f} GiB, {free:.1f} GiB are free")
+    say(f"time of base session     about {duration(cost['seconds'])} on this machine, from one timed step per stage")
 
 
 def plans(costs: Mapping[str, Mapping[str, Any]]) -> None:
@@ -90,8 +90,8 @@ def plans(costs: Mapping[str, Mapping[str, Any]]) -> None:
         )
         for name, cost in costs.items()
     )
-    columns = ("method", "parameters", "PMAC of base training", "PMAC of the rest", "GiB", "time of the base session")
-    table(columns, rows, numbers=5)
+    costs_shown = ("PMAC of base training", "PMAC of the rest of the base session", "GiB", "time of the base session")
+    table(("method", "parameters", *costs_shown), rows, numbers=5)
     say("")
     say("Methods with the same base training share it, computed once. Name one method to see its settings and stages.")
 
@@ -127,13 +127,13 @@ class Teller:
         """One line for those who compare methods."""
         from fscil.report.terminal import session_line
 
-        say(session_line(session.index, self._names(session), self._run()))
+        say(session_line(session.index, self._names(session), self._run(session)))
 
     def plain_words(self, session: "Session") -> None:
         """One line for everybody; a character is named by itself."""
         from fscil.report.runs import TOTAL
 
-        metrics = self._run().curves[TOTAL].sessions[session.index]
+        metrics = self._run(session).curves[TOTAL].sessions[session.index]
         characters = " ".join(name.partition(" ")[0] for name in self._names(session))
         what = f"learned {characters} from {len(session.train) // len(session.classes)} pictures each"
         right = f"gets {metrics.accuracy:.1f} % right"
@@ -150,10 +150,11 @@ class Teller:
         names = self._facts()["class_names"]
         return [names[label] for label in session.classes]
 
-    def _run(self) -> "Run":
+    def _run(self, session: "Session") -> "Run":
+        """The run up to a session: what lies there of later ones may be incomplete and about to be made again."""
         from fscil.report.runs import read_folder
 
-        return read_folder(self.folder)
+        return read_folder(self.folder, session.index)
 
 
 def duration(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -104,8 +104,14 @@ def confusion_block(row: Row, unfolded: bool) -> str:
         title = "<h4>true class (rows) and answer (columns), grouped by session: right in blue, wrong in orange</h4>"
         left = title + confusions.picture(confusion) + pairs_table(confusions.worst_pairs(confusion))
         tables = f'<div class="pair"><div>{left}</div><div>{by_session}{tables}</div></div>'
-    after = f' <span class="soft">after session {row.finished - 1}, seed {seeds(row)}</span>'
+    after = f' <span class="soft">after session {row.finished - 1}, seed {seeds(row.runs)}{alone(row)}</span>'
     return folded(escape(row.name) + after, tables, unfolded=unfolded)
+
+
+def alone(row: Row) -> str:
+    """Which seeds the answers are of, where results files, which hold none, stand for the others."""
+    told = [run for run in row.runs if run.confusion is not None]
+    return f"; answers of seed {seeds(told)} alone" if 0 < len(told) < len(row.runs) else ""
 
 
 def pairs_table(pairs: Sequence[tuple[str, str, float]]) -> str:
@@ -115,8 +121,8 @@ def pairs_table(pairs: Sequence[tuple[str, str, float]]) -> str:
     return "<h4>most frequent mistakes</h4>" + table
 
 
-def seeds(row: Row) -> str:
-    return escape(", ".join(str(run.facts["seed"]) for run in row.runs))
+def seeds(runs: Iterable[Run]) -> str:
+    return escape(", ".join(str(run.facts["seed"]) for run in runs))
 
 
 def facts_block(row: Row) -> str:
@@ -124,7 +130,7 @@ def facts_block(row: Row) -> str:
     parts = [facts_table(name, row.facts.get(name) or {}) for name in ("settings", "protocol")]
     parts += [part for run in row.runs for part in (run_facts(run), stages_table(run))]
     content = "".join(f"<div>{part}</div>" for part in parts if part)
-    summary = f'{escape(row.name)} <span class="soft">seed {seeds(row)}</span>'
+    summary = f'{escape(row.name)} <span class="soft">seed {seeds(row.runs)}</span>'
     return folded(summary, f'<div class="columns">{content}</div>')
 
 

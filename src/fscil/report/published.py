@@ -40,7 +40,6 @@ class PublishedRow:
 class Published:
     """What the paper prints about one data set: its comparison and, where there is one, a study of its parts."""
 
-    title: str
     rows: tuple[PublishedRow, ...]
     notes: tuple[str, ...]
     study: str
@@ -74,7 +73,6 @@ def published(dataset: str) -> Published | None:
     study = numbers()["studies"].get(dataset, {"title": "", "rows": []})
     base, ways = table["base_classes"], table["ways"]
     return Published(
-        title=table["title"],
         rows=tuple(published_row(row, base, ways) for row in table["rows"]),
         notes=tuple(table["notes"]),
         study=study["title"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 from fscil.report.rows import Row, Section, task
@@ -46,7 +47,7 @@ def commit(run: Run) -> str:
 
 def precision(run: Run) -> str:
     found = [entry.get("used") if isinstance(entry, dict) else entry for entry in over_time(run, "precision")]
-    return " then ".join(str(entry or "unknown") for entry in found)
+    return " then ".join(str(entry or "unknown") for entry, _ in groupby(found))
 
 
 def over_time(run: Run, key: str) -> list[Any]:

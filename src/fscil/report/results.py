@@ -16,6 +16,10 @@ from fscil.metrics import RunMetrics, SessionMetrics
 from fscil.report.runs import NEEDED, RESULTS_KIND, TOTAL, Run, read_facts, read_folder
 from fscil.report.sources import find
 
+PATH = re.compile(r"(^|[\s='\"])/(?:[^\s/'\"]+/)*([^\s/'\"]+)/?")
+QUOTED_PATH = re.compile(
+    r"""('(?:--[\w.-]+=)?)/(?:(?:[^'/]|'"'"')*/)*((?:[^'/]|'"'"')+)/?'"""
+)  # as `shlex` quotes a word; an apostrophe in it becomes '"'"'
 COLUMNS = tuple(field.name for field in fields(SessionMetrics))
 
 
@@ -48,6 +52,8 @@ def write_results(paths: Iterable[str | Path], out_dir: str | Path) -> list[Path
                 f"Two runs would be written to {file}, one of them {folder}: write them to different folders."
             )
         summaries[file] = summary
+    if not summaries:
+        raise FscilError("There is no run folder among the paths given: results files are made from run folders.")
     for file, summary in summaries.items():
         write_bytes(file, to_text(summary).encode())
     return list(summaries)
@@ -93,12 +99,18 @@ def nan_for_none(value: float | None) -> float:
 
 
 def without_folders(value: Any) -> Any:
-    """The same value with every absolute path in its texts cut to the file's name."""
+    """The same value with every absolute path in its texts cut to its last name."""
     if isinstance(value, dict):
         return {key: without_folders(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [without_folders(entry) for entry in value]
-    return re.sub(r"(^|[\s='\"])/(?:[^\s/'\"]+/)*([^\s/'\"]+)/?", r"\1\2", value) if isinstance(value, str) else value
+    return text_without_folders(value) if isinstance(value, str) else value
+
+
+def text_without_folders(text: str) -> str:
+    if text.startswith("/"):
+        return Path(text).name
+    return PATH.sub(r"\1\2", QUOTED_PATH.sub(r"\1\2'", text))
 
 
 def file_name(summary: dict[str, Any]) -> str:

@@ -80,11 +80,11 @@ class Run:
         return float(sum(session.get(key) or 0 for session in self.learning))
 
 
-def read_folder(folder: Path) -> Run:
-    """The run in a folder written by `fscil run`, with the sessions it has finished."""
+def read_folder(folder: Path, last: int | None = None) -> Run:
+    """The run in a folder written by `fscil run`, with the sessions it has finished, or those of them up to `last`."""
     facts = read_facts(folder / "run.json", (*NEEDED, "first_seen", "class_names"))
     first_seen, names = read_classes(facts.pop("first_seen"), facts.pop("class_names"), folder / "run.json")
-    learning = read_learning(folder, facts["sessions"])
+    learning = read_learning(folder, facts["sessions"] if last is None else last + 1)
     tests = [read_predictions(folder / f"predictions-{i:02d}.safetensors", first_seen, i) for i in range(len(learning))]
     answers = [name for name in tests[0] if name != "truth"] if tests else [TOTAL]
     curves = {

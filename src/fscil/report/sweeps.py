@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any
 
 from fscil.report.naming import settings
@@ -35,8 +35,11 @@ class Sweep:
     @property
     def corners(self) -> int:
         """How many corners are there of the fullest rectangle: 4 in a grid, 3 in a cross, fewer in a line."""
-        rectangles = product(*(combinations(axis, 2) for axis in self.axes))
-        return max((sum(corner in self.rows for corner in product(*sides)) for sides in rectangles), default=0)
+        lines: dict[float, set[float]] = {}
+        for down, across in self.rows:
+            lines.setdefault(down, set()).add(across)
+        pairs = combinations(lines.values(), 2)
+        return max((min(2, len(one & other)) + min(2, len(one | other)) for one, other in pairs), default=0)
 
 
 def sweeps(rows: Iterable[Row]) -> list[Sweep]:
