@@ -292,4 +292,4 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     ask = f"{sys.executable} -m fscil classes {tmp_path / 'many.fscil'} | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", ask], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["class", "photos", "learned"]
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")

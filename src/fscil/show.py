@@ -24,10 +24,17 @@ WIDTH_OF_FILES = 160  # tables written into a file or a pipe are not cut to the 
 MEANINGS_FIT = 120  # narrower terminals show settings without their meaning, which --help tells
 
 
+class Output(Console):
+    """A console that leaves it to `main` what it means when nobody reads any longer."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output; silent in all but the first of several processes."""
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
-    return Console(quiet=not FIRST_PROCESS, highlight=False, emoji=False, width=width)
+    return Output(quiet=not FIRST_PROCESS, highlight=False, emoji=False, width=width)
 
 
 def say(text: object) -> None:
