@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fscil.teach import calibration
-from fscil.teach.calibration import Calibration, Rehearsal, auroc, balance, fit, rehearsals
+from fscil.teach.calibration import (
+    MOST,
+    Calibration,
+    Rehearsal,
+    auroc,
+    balance,
+    fit,
+    place_in_class,
+    rehearsals,
+    thinned,
+)
 
 
 def noisy(photos: int, classes: int, noise: float, seed: int = 0) -> Rehearsal:
@@ -96,3 +106,20 @@ def test_two_classes_are_known_too() -> None:
     assert float(c.known(scores).float().mean()) > 0.8
     hidden = scores.scatter(1, scores.argmin(1, keepdim=True), -torch.inf)
     assert bool(c.fit_of(hidden).isfinite().all())
+
+
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_places_count_what_came_before(classes: list[int]) -> None:
+    rows = torch.tensor(classes, dtype=torch.int64)
+    assert place_in_class(rows).tolist() == [classes[:i].count(label) for i, label in enumerate(classes)]
+
+
+@pytest.mark.parametrize("photos", [3, 1000, 5000])
+def test_many_classes_are_calibrated_on_fewer_photos(photos: int) -> None:
+    held = torch.arange(2 * photos) % 2 == 0
+    shown = thinned(held, 2000)
+    assert not (shown & ~held).any()
+    assert int(shown.sum()) * 2000 <= MOST
+    assert int(shown.sum()) * 2000 > MOST / 2 or bool((shown == held).all())
+    places = shown.nonzero()[:, 0]
+    assert len(set((places[1:] - places[:-1]).tolist())) == 1  # evenly spread

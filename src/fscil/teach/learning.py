@@ -179,8 +179,11 @@ def learn_features(
         features[1] = g * features[0] @ branch.whitening
     kinds, weights = [b.relation for b in model.branches], [float(b.weight) for b in model.branches]
     made = []  # on features that the held-out photos had no part in
-    for held in folds(learned, strength):
-        (train, rows), (kept, kept_rows) = (([f[part] for f in features], learned.rows[part]) for part in (~held, held))
+    turns = folds(learned, strength)
+    for held in turns:
+        shown = calibration.thinned(held, 2 * len(turns) * len(set(names)))  # each in two rehearsals
+        parts = (~held, shown)
+        (train, rows), (kept, kept_rows) = (([f[part] for f in features], learned.rows[part]) for part in parts)
         made += calibration.rehearsals(kinds, train, rows, kept, kept_rows)
     if made:
         if model.complementary:
