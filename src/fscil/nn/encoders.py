@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fscil.errors import FscilError
 from fscil.nn import compute, scratch
-from fscil.nn.weights import load_weights, read_weights
+from fscil.nn.weights import fill, load_weights, read_weights
 from fscil.settings import suggestion
 
 AS_PUBLISHED = MappingProxyType({"zero_init_last": False})  # timm alone starts the last norm of a block at zero
@@ -151,7 +151,7 @@ def _load_lite(stages: nn.Module, path: Path) -> None:
 
     given = read_weights(path)
     if stages.state_dict().keys() <= given.keys():
-        load_weights(stages, path)
+        fill(stages, given, path)
     else:
         load_in_order(stages, list(given.values()))
 

@@ -29,8 +29,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def load_weights(net: nn.Module, path: Path) -> None:
     """Loads a file into a network; a classifier in the file is left out."""
-    state, wanted = read_weights(path), net.state_dict()
-    state = {key: value for key, value in state.items() if key in wanted}
+    fill(net, read_weights(path), path)
+
+
+def fill(net: nn.Module, given: dict[str, Tensor], path: Path) -> None:
+    """Gives a network the tensors that a file holds under its names."""
+    wanted = net.state_dict()
+    state = {key: value for key, value in given.items() if key in wanted}
     wrong = [key for key in wanted if key not in state or state[key].shape != wanted[key].shape]
     wrong = [key for key in wrong if not key.endswith("num_batches_tracked")]
     if wrong:
