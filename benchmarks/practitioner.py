@@ -26,9 +26,9 @@ import fscil
 from fscil import Classifier, metrics
 from fscil.data import Protocol
 from fscil.data.sessions import Benchmark, Session
-from fscil.experiment import cpu_name, git_hash
 from fscil.nn.compute import Meter, counting
 from fscil.report.results import metrics_to_json, rounded, to_text, without_folders
+from fscil.running.experiment import cpu_name, git_hash
 from fscil.teach import learning
 from fscil.teach.calibration import auroc
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fscil import show
+from fscil.command import show
 from fscil.nn.folding import folded
 from fscil.teach import backbones, looking, modelfile, teaching
 from fscil.teach.model import AT_ONCE, Model
@@ -76,7 +76,7 @@ def commands(folder: Path) -> None:
 
 def rates(folder: Path) -> None:
     model = known(backbones.of_encoder(backbones.DEFAULT), 100)
-    p = model.view.pixels
+    p = model.framing.pixels
     images = torch.rand(64, 3, p, p).to(memory_format=torch.channels_last)
     pictures = list((torch.rand(64, p, p, 3) * 255).byte().numpy())
     encoder = folded(model.branches[0].encoder)

@@ -1,6 +1,6 @@
 """`python -m fscil` is the command `fscil`."""
 
-from fscil.cli import main
+from fscil.command.cli import main
 
 if __name__ == "__main__":
     main()

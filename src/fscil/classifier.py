@@ -158,13 +158,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """The classifier in a file made by `save` or by `fscil learn`."""
         model = modelfile.load(path)
         rate = model.calibration.false_acceptance
-        if model.view is None:
+        if model.framing is None:
             loaded = cls(None, false_acceptance=rate)
         else:
             views = model.branches[0].views
-            loaded = cls(model.origin.encoder, pixels=model.view.pixels, views=views, false_acceptance=rate)
+            loaded = cls(model.origin.encoder, pixels=model.framing.pixels, views=views, false_acceptance=rate)
         loaded.model_ = model
-        if model.view is None:
+        if model.framing is None:
             loaded.n_features_in_ = model.branches[0].encoder.dim
         return loaded
 
@@ -212,7 +212,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if not self.model_.names:
             raise FscilError("every class was forgotten; teach one with partial_fit before asking")
-        if self.model_.view is None:
+        if self.model_.framing is None:
             X = validate_data(self, X, reset=False, dtype=np.float64)
             return self.model_.scores(self.model_.embed(_tensor(X)))
         X = _sources(X)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fscil.errors import FscilError
-from fscil.settings import suggestion
+from fscil.settings.names import suggestion
 
 if TYPE_CHECKING:
     from fscil.data.images import Ingredients

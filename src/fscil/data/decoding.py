@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from fscil.data.images import FileImages, Ingredients, TensorImages, decode
-from fscil.progress import Bar
+from fscil.running.progress import Bar
 
 Result = TypeVar("Result")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fscil.data import expanded
 from fscil.errors import FscilError
-from fscil.progress import Bar
+from fscil.running.progress import Bar
 
 BLOCK = 1 << 18  # bytes per read
 PATIENCE = 30  # seconds without an answer

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from fscil.data.images import Images, View
+from fscil.data.images import Framing, Images
 from fscil.errors import FscilError
 
 Synthesis = Literal["none", "rotate", "mixup", "cutmix"]
@@ -99,12 +99,12 @@ def check_share(queries: int, world: int) -> None:
         )
 
 
-def episodes(images: Images, view: View, sampling: Sampling, tasks: int, steps: Steps) -> Iterator[Task]:
+def episodes(images: Images, framing: Framing, sampling: Sampling, tasks: int, steps: Steps) -> Iterator[Task]:
     """`tasks` independent tasks of one epoch, from step `steps.start` on."""
     pool = class_pool(images, sampling)
     drawn = [draw(pool, sampling, steps.rng("task", i)) for i in range(steps.start, tasks)]
     chunks = [chunk.flatten() for _, chunk in drawn]
-    shown = images.batches(chunks, view, lambda i: steps.rng("view", steps.start + i))
+    shown = images.batches(chunks, framing, lambda i: steps.rng("view", steps.start + i))
     for i, ((classes, chunk), x) in enumerate(zip(drawn, shown, strict=True)):
         x = x.unflatten(0, tuple(chunk.shape))
         yield Task(x, synthesise(x, sampling, steps.rng("twins", steps.start + i)), classes, sampling.shot)

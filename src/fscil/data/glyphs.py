@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from fscil.data import Protocol
 from fscil.data.images import Ingredients, TensorImages
-from fscil.progress import Bar
+from fscil.running.progress import Bar
 
 # Label = place in this string; the scripts are mixed. Picked greedily from about 1,600 characters so that no two look
 # alike and none looks like itself turned by 90, 180 or 270 degrees: between any two faces, under any of these turns,

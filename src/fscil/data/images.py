@@ -13,18 +13,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, rearrangement, windows
 from fscil.data.pictures import upright_rgb
-from fscil.data.views import Augment, Draw, View, draw, finish, interpolation, rearrangement, windows
 from fscil.errors import FscilError
 
-__all__ = ["Augment", "FileImages", "Images", "Ingredients", "TensorImages", "View", "cut_picture", "decode"]
+__all__ = ["Augment", "FileImages", "Framing", "Images", "Ingredients", "TensorImages", "cut_picture", "decode"]
 
 ChunkRandom = Callable[[int], torch.Generator]
 HASHED = 1000  # images whose bytes are copied at a time
 
 
 class Images(ABC):
-    """Labelled images that can be read in any view."""
+    """Labelled images that can be read in any framing."""
 
     labels: Tensor  # (n,) int64, the data set's own labels
 
@@ -40,22 +40,22 @@ class Images(ABC):
         """These images followed by others of the same kind of store (in memory: of the same size)."""
 
     @abstractmethod
-    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
+    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], framing: Framing) -> Iterator[Tensor]:
         """Each chunk as (len, p, p, 3), values 0..255, cut out and rearranged but not yet finished."""
 
     @abstractmethod
     def fingerprint(self) -> bytes:
         """A digest of what the images are, apart from their labels: equal for a copy of the data set elsewhere."""
 
-    def batches(self, chunks: Iterable[Tensor], view: View, rng: ChunkRandom | None = None) -> Iterator[Tensor]:
+    def batches(self, chunks: Iterable[Tensor], framing: Framing, rng: ChunkRandom | None = None) -> Iterator[Tensor]:
         """For each chunk of indices float32 (len, 3, p, p), normalised, channels last; `rng(i)` draws for chunk i.
 
         >>> dots = TensorImages(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4))
-        >>> [batch.shape for batch in dots.batches([torch.arange(3)], View(8, (0.5,) * 3, (0.5,) * 3, margin=1.0))]
+        >>> [batch.shape for batch in dots.batches([torch.arange(3)], Framing(8, (0.5,) * 3, (0.5,) * 3, margin=1.0))]
         [torch.Size([3, 3, 8, 8])]
         """
-        if (rng is None) == (view.augment is not None):
-            raise TypeError("batches() needs rng exactly when the view is augmented")
+        if (rng is None) == (framing.augment is not None):
+            raise TypeError("batches() needs rng exactly when the framing is augmented")
         pending: deque[Draw | None] = deque()
 
         def drawn() -> Iterator[tuple[Tensor, Draw | None]]:
@@ -63,8 +63,8 @@ class Images(ABC):
                 pending.append(None if rng is None else draw(len(chunk), rng(i)))
                 yield torch.as_tensor(chunk), pending[-1]
 
-        for crops in self._crops(drawn(), view):
-            yield finish(crops, view, pending.popleft())
+        for crops in self._crops(drawn(), framing):
+            yield finish(crops, framing, pending.popleft())
 
 
 class TensorImages(Images):
@@ -97,19 +97,19 @@ class TensorImages(Images):
             digest.update(stored[rows].contiguous().numpy().tobytes())
         return digest.digest()
 
-    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
+    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], framing: Framing) -> Iterator[Tensor]:
         stored = self._pixels.permute(0, 2, 3, 1)
         for chunk, chance in chunks:
-            yield _cut(stored[self._rows[chunk]], view, chance)
+            yield _cut(stored[self._rows[chunk]], framing, chance)
 
 
 @torch.autocast("cpu", enabled=False)  # the caller's half precision is for networks, not for pixels
-def _cut(images: Tensor, view: View, chance: Draw | None) -> Tensor:
-    """The view's crops (n, p, p, 3) of uint8 images (n, H, W, 3)."""
+def _cut(images: Tensor, framing: Framing, chance: Draw | None) -> Tensor:
+    """The framing's crops (n, p, p, 3) of uint8 images (n, H, W, 3)."""
     _, height, width, _ = images.shape
-    p = view.pixels
-    vertical, horizontal = windows(torch.tensor([height]), torch.tensor([width]), view, chance)
-    moved = rearrangement(view, chance) if chance else None
+    p = framing.pixels
+    vertical, horizontal = windows(torch.tensor([height]), torch.tensor([width]), framing, chance)
+    moved = rearrangement(framing, chance) if chance else None
     if height == width == p and all(bool((window.length == p).all()) for window in (vertical, horizontal)):
         return images if moved is None else _taken(images, *moved)
     vertical, horizontal = interpolation(vertical, height, p), interpolation(horizontal, width, p)
@@ -155,11 +155,11 @@ class FileImages(Images):
         files = [(os.path.relpath(path, folder), _size(path)) for path in self.paths]
         return hashlib.blake2b(repr(files).encode()).digest()
 
-    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], view: View) -> Iterator[Tensor]:
+    def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], framing: Framing) -> Iterator[Tensor]:
         from torch.utils.data import DataLoader
 
         loader = DataLoader(
-            _Decoder(self.paths, view),
+            _Decoder(self.paths, framing),
             sampler=chunks,  # iterated in this process, in order
             batch_size=None,
             collate_fn=_unchanged,
@@ -187,16 +187,16 @@ def _unchanged(crops: object) -> object:
 class _Decoder:
     """What a worker process does: decode the files of a chunk and cut out what was drawn for them."""
 
-    def __init__(self, paths: Sequence[str], view: View):
-        self.paths, self.view = paths, view
+    def __init__(self, paths: Sequence[str], framing: Framing):
+        self.paths, self.framing = paths, framing
 
     def __getitem__(self, drawn: tuple[Tensor, Draw | None]) -> np.ndarray | FscilError:
         chunk, chance = drawn
-        crops = np.empty((len(chunk), self.view.pixels, self.view.pixels, 3), dtype=np.uint8)
+        crops = np.empty((len(chunk), self.framing.pixels, self.framing.pixels, 3), dtype=np.uint8)
         try:
             for i, index in enumerate(chunk.tolist()):
                 own = Draw(*(numbers[i : i + 1] for numbers in chance)) if chance else None
-                crops[i] = cut_picture(decode(self.paths[index]), self.view, own)
+                crops[i] = cut_picture(decode(self.paths[index]), self.framing, own)
         except FscilError as error:  # returned, because a raised one arrives wrapped in the worker's traceback
             return error
         return crops
@@ -212,10 +212,10 @@ def decode(path: str | Path) -> Image.Image:
         raise FscilError(f"{path} {reason}; replace or remove the file.") from error
 
 
-def cut_picture(picture: Image.Image, view: View, chance: Draw | None) -> np.ndarray:
-    """The view's crop (p, p, 3) of a picture."""
-    p = view.pixels
-    sides = windows(torch.tensor([picture.height]), torch.tensor([picture.width]), view, chance)
+def cut_picture(picture: Image.Image, framing: Framing, chance: Draw | None) -> np.ndarray:
+    """The framing's crop (p, p, 3) of a picture."""
+    p = framing.pixels
+    sides = windows(torch.tensor([picture.height]), torch.tensor([picture.width]), framing, chance)
     (top, tall, upper, lower), (left, wide, first, last) = ([number.item() for number in side] for side in sides)
     limited = picture.crop((int(first), int(upper), int(last), int(lower)))
     left, top = left - first, top - upper
@@ -223,7 +223,7 @@ def cut_picture(picture: Image.Image, view: View, chance: Draw | None) -> np.nda
     crop = np.asarray(limited.resize((p, p), Image.Resampling.BILINEAR, box=box))
     if chance is None:
         return crop
-    rows, columns = (at[0].numpy() for at in rearrangement(view, chance))
+    rows, columns = (at[0].numpy() for at in rearrangement(framing, chance))
     return crop[rows][:, columns]
 
 

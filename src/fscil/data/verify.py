@@ -17,7 +17,7 @@ from fscil.errors import FscilError
 
 
 @dataclass(frozen=True)
-class Row:
+class SessionSummary:
     """One line of the session table."""
 
     session: int
@@ -31,7 +31,7 @@ class Inspection:
     """What `fscil data` prints."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[SessionSummary, ...]
     unreadable: tuple[str, ...]  # sentences that name the file
     duplicates: tuple[tuple[str, ...], ...]  # groups of files with the same content
     too_few: tuple[str, ...]  # classes with fewer training images than shots
@@ -59,9 +59,9 @@ def inspect(name: str, root: str | Path | None = None, protocol: Protocol = PUBL
     )
 
 
-def _row(benchmark: Benchmark, session: int) -> Row:
+def _row(benchmark: Benchmark, session: int) -> SessionSummary:
     classes = tuple(benchmark.class_names[label] for label in benchmark.session_classes[session])
-    return Row(session, classes, len(benchmark.train_indices(session)), len(benchmark.test(session)))
+    return SessionSummary(session, classes, len(benchmark.train_indices(session)), len(benchmark.test(session)))
 
 
 def _scan(found: Ingredients) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 from fscil.errors import FscilError
-from fscil.settings import suggestion
+from fscil.settings.names import suggestion
 
 
 def names() -> tuple[str, ...]:

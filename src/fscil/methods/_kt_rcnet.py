@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from fscil.data.episodes import Sampling, class_pool
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods._base import Net, base_plan, fit_base, label_rows
-from fscil.methods._method import Frozen, Plan, embed_all
+from fscil.methods.shared.base import Net, base_plan, fit_base, label_rows
+from fscil.methods.shared.method import Frozen, PlannedStage, embed_all
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead, EuclidHead
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import losses_at_scales
-from fscil.training import Run
+from fscil.running.training import Run
 
 if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Config
@@ -72,7 +72,7 @@ class Pair(Frozen):
     def check(self, benchmark: Benchmark) -> None:
         check_base(self, next(benchmark.sessions(held_out=self.config.held_out)))
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         return planned(self, base)
 
 
@@ -113,7 +113,7 @@ def check_base(method: Pair, base: Session) -> None:
 @torch.no_grad()
 def fitted_scale(method: Pair, base: Session, run: Run) -> float:
     """The feature scale at which softmax(s r2) best predicts images that were kept from training."""
-    f = embed_all(method.branches[1].encode, base.held_out, method.test_view(base), run)
+    f = embed_all(method.branches[1].encode, base.held_out, method.test_framing(base), run)
     y = label_rows(method.W2.classes)[base.held_out.labels]
     losses = losses_at_scales(SCALES, f, method.W2.means(), y, method.config.scale)
     return float(SCALES[losses.argmin()])
@@ -123,27 +123,27 @@ def conventional_learning(method: Pair, base: Session, run: Run) -> None:
     """The C-model without RESA (ablation, rows 2 and 3): batches, and a learned W2 that class means replace."""
     c, C, row = method.config, method.branches[1], label_rows(method.W2.classes)
     net = nn.ModuleList([method.f2.requires_grad_(True), EuclidHead(method.W2.means(), c.scale)])
-    steps, view = math.ceil(len(base.train) / c.base.batch), method.train_view(base, c.task_pixels)
+    steps, framing = math.ceil(len(base.train) / c.base.batch), method.train_framing(base, c.task_pixels)
     for epoch in run.epochs("conventional", net, net, c.transfer, steps):
         method.f2.train(c.batch_norm == "train")
-        for x, y in epoch.batches(base.train, view, c.base.batch):
+        for x, y in epoch.batches(base.train, framing, c.base.batch):
             epoch.step(F.cross_entropy(net[1](C.encode(x)), row[y]))
 
 
-def planned(method: Pair, base: Session) -> list[Plan]:
+def planned(method: Pair, base: Session) -> list[PlannedStage]:
     """The stages of the base session, to the image."""
     c, n, p = method.config, len(base.train), method.config.pixels
     held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0
     bases = base_plan(c.base, p, n)
     own = [replace(row, stage=row.stage.replace("base", OWN_BASE)) for row in bases if c.start == "own"]
-    stages = [*bases, *own, Plan("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
+    stages = [*bases, *own, PlannedStage("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
     epochs, small = c.transfer.epochs, c.task_pixels or p
     if c.complement == "resa":
         images, tasks = c.way * (c.shot + c.query), epochs * c.tasks
         both = images if c.twins == "none" else 2 * images
-        stages.append(Plan("RESA", small, tasks, both, tasks * both, tasks * images if c.uses_W1 else 0))
-        stages.append(Plan("W2 of each epoch", p, 1, min(n, 500), 0, max(epochs - 1, 0) * n))
+        stages.append(PlannedStage("RESA", small, tasks, both, tasks * both, tasks * images if c.uses_W1 else 0))
+        stages.append(PlannedStage("W2 of each epoch", p, 1, min(n, 500), 0, max(epochs - 1, 0) * n))
     elif c.complement == "conventional":
         steps = math.ceil(n / c.base.batch)
-        stages.append(Plan("conventional", small, epochs * steps, math.ceil(n / steps), epochs * n, 0))
+        stages.append(PlannedStage("conventional", small, epochs * steps, math.ceil(n / steps), epochs * n, 0))
     return [*stages, method.teaching_plan(n)]

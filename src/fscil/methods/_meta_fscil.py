@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fscil.data.episodes import Steps
-from fscil.data.images import Images, View
-from fscil.descent import Descent, rate
+from fscil.data.images import Framing, Images
 from fscil.nn.encoders import Encoder
+from fscil.running.descent import Descent, rate
 
 Parameters = Mapping[str, Tensor]
 
@@ -69,11 +69,11 @@ def draw(pool: Mapping[int, Tensor], shape: Shape, rng: torch.Generator) -> Draw
 
 
 def sequences(
-    images: Images, pool: Mapping[int, Tensor], view: View, shape: Shape, tasks: int, steps: Steps
+    images: Images, pool: Mapping[int, Tensor], framing: Framing, shape: Shape, tasks: int, steps: Steps
 ) -> Iterator[Drawn]:
     """`tasks` independent sequences of images of one epoch, from step `steps.start` on."""
     drawn = [draw(pool, shape, steps.rng("sequence", i)) for i in range(steps.start, tasks)]
-    shown = images.batches([one.flat for one in drawn], view, lambda i: steps.rng("view", steps.start + i))
+    shown = images.batches([one.flat for one in drawn], framing, lambda i: steps.rng("view", steps.start + i))
     for one, x in zip(drawn, shown, strict=True):
         yield one.shown(x)
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.stages import Epoch
+from fscil.running.stages import Epoch
 
 
 class RelationNetwork(nn.Module):

@@ -28,17 +28,17 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, check_share, class_pool, episodes
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent, within
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._base import Net, base_plan, fit_base, fit_cosine_classifier, freeze
 from fscil.methods._c_fscil import alignment, repulsion, sharpened, similarity
-from fscil.methods._method import Plan
+from fscil.methods.shared.base import Net, base_plan, fit_base, fit_cosine_classifier, freeze
+from fscil.methods.shared.method import Common, PlannedStage, Prototypical
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear, random_rows
 from fscil.nn.memory import first_of_each
-from fscil.training import Run
+from fscil.running.descent import Descent
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 GAAM_BATCH = 128  # images per mini-batch of the authors' code
 
@@ -48,7 +48,7 @@ def constant(epochs: int, lr: float) -> Descent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the paper's on the common encoder, else the authors' code; their base schedule is in the recipes."""
 
     dim: int = 512  # dimensions in which prototypes are to be orthogonal
@@ -77,7 +77,7 @@ class Config(_method.Common):
         within(self, **dict.fromkeys(chosen, at_least_one))
 
 
-class Method(_method.Prototypical):
+class Method(Prototypical):
     """One Branch with the activations, and the projection behind it."""
 
     config: Config
@@ -123,7 +123,7 @@ class Method(_method.Prototypical):
         c, sampling = self.config, self.sampling(base)
         trained = nn.ModuleList([self.encoder, self.projection]).requires_grad_(True)
         for epoch in run.epochs("meta-learning", trained, trained, c.meta, c.tasks):
-            for task in episodes(base.train, self.train_view(base), sampling, c.tasks, epoch):
+            for task in episodes(base.train, self.train_framing(base), sampling, c.tasks, epoch):
                 share = task.share(run.rank, run.world)
                 epoch.step(share.weight * self.loss(share))
 
@@ -181,10 +181,10 @@ class Method(_method.Prototypical):
         relations = similarity(self.projection(features[0]), self.prototypes()).abs()
         return relations + self.branches[0].prototypes.biases()
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         c, n, steps = self.config, len(base.train), self.config.meta.epochs * self.config.tasks
         way, shown = self.sampling(base).way, base.train.labels.bincount()
         averaged = n if c.base_shots is None else int(shown.clamp(max=c.base_shots).sum())
         trained, encoded = steps * way * c.query, steps * way * c.shot
-        meta = Plan("meta-learning", c.pixels, steps, way * c.query, trained, encoded)
+        meta = PlannedStage("meta-learning", c.pixels, steps, way * c.query, trained, encoded)
         return [*base_plan(c.base, c.pixels, n), meta, self.teaching_plan(averaged)]

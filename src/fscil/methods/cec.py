@@ -26,23 +26,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, check_share, class_pool, episodes
-from fscil.data.images import Augment, View
+from fscil.data.images import Augment, Framing
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent, within
-from fscil.methods import _method
-from fscil.methods._base import base_plan, fit_cosine_classifier, freeze
-from fscil.methods._method import Plan
+from fscil.methods.shared.base import base_plan, fit_cosine_classifier, freeze
+from fscil.methods.shared.method import Common, PlannedStage, Prototypical
 from fscil.nn.attention import SetAttention
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import class_means
-from fscil.training import Run
+from fscil.running.descent import Descent
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 QUERIES = 100  # related at a time: each has its own copy of all prototypes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the authors' code on miniImageNet; paper and code agree on them."""
 
     transfer: Descent = field(
@@ -63,7 +63,7 @@ class Config(_method.Common):
         within(self, tasks=at_least_one, way=at_least_one, shot=at_least_one, query=at_least_one)
 
 
-class Method(_method.Prototypical):
+class Method(Prototypical):
     """One Branch, and an attention between its features and their relations."""
 
     config: Config
@@ -100,15 +100,15 @@ class Method(_method.Prototypical):
         self.attention.train().requires_grad_(True)
         for epoch in run.epochs("PIL", self, self, c.transfer, c.tasks):
             augmented = c.augmented_epochs is None or epoch.number < c.augmented_epochs
-            view = self.train_view(base) if augmented else self.plain_view(base)
-            for task in episodes(base.train, view, self.sampling, c.tasks, epoch):
+            framing = self.train_framing(base) if augmented else self.plain_framing(base)
+            for task in episodes(base.train, framing, self.sampling, c.tasks, epoch):
                 share = task.share(run.rank, run.world)
                 epoch.step(share.weight * self.loss(share))
 
-    def plain_view(self, session: Session) -> View:
-        """The test view, in the form of an augmentation that does nothing."""
-        view = self.test_view(session)
-        return replace(view, augment=Augment(crop="none", flip=False, margin=view.margin))
+    def plain_framing(self, session: Session) -> Framing:
+        """The test framing, in the form of an augmentation that does nothing."""
+        framing = self.test_framing(session)
+        return replace(framing, augment=Augment(crop="none", flip=False, margin=framing.margin))
 
     def loss(self, task: Task) -> Tensor:
         """Cross-entropy of all queries, real and rotated, against the prototypes of all classes of the episode."""
@@ -135,9 +135,9 @@ class Method(_method.Prototypical):
         W = bank.means()
         return torch.cat([self.relations(f, W) for f in features[0].split(QUERIES)]) + bank.biases()
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         c, n, steps = self.config, len(base.train), self.config.transfer.epochs * self.config.tasks
         images = 2 * c.way * (c.shot + c.query)
         whitening = [self.teaching_plan(n)] if c.shrinkage < 1 else []
-        learning = Plan("PIL", c.pixels, steps, images, steps * images, 0)
+        learning = PlannedStage("PIL", c.pixels, steps, images, steps * images, 0)
         return [*base_plan(c.base, c.pixels, n), *whitening, learning, self.teaching_plan(n)]

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from torch import nn
 
 from fscil.data.sessions import Session
-from fscil.methods import _method
-from fscil.methods._base import base_plan, fit_cosine_classifier
-from fscil.methods._method import Plan
+from fscil.methods.shared.base import base_plan, fit_cosine_classifier
+from fscil.methods.shared.method import Common, Frozen, PlannedStage
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
-from fscil.training import Run
+from fscil.running.training import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Nothing beyond what every method has."""
 
 
-class Method(_method.Frozen):
+class Method(Frozen):
     """One Branch."""
 
     def __init__(self, config: Config, encoder: Encoder):
@@ -34,6 +33,6 @@ class Method(_method.Frozen):
         fit_cosine_classifier(self, self.branches[0].encoder, session, run)
         self.teach_base(session, run)
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         n = len(base.train)
         return [*base_plan(self.config.base, self.config.pixels, n), self.teaching_plan(n)]

@@ -30,21 +30,20 @@ from torch import Tensor, nn
 
 from fscil.data.images import TensorImages
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import within
-from fscil.methods import _method
-from fscil.methods._base import Net, cross_entropy
-from fscil.methods._headed import Tuning
-from fscil.methods._method import Needs
-from fscil.methods._topic_reduction import Reducible, Reduction
+from fscil.methods.shared.base import Net, cross_entropy
+from fscil.methods.shared.headed import Finetuning
+from fscil.methods.shared.method import Common, Needs
+from fscil.methods.shared.topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import blockwise_distillation
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
 from fscil.nn.memory import first_of_each, herded, quota, require_room
-from fscil.training import Run
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the authors' code."""
 
     feature_length: float = 0.0  # length to which features are brought before the linear classifier; 0: as they are
@@ -53,11 +52,11 @@ class Config(_method.Common):
     distill: float = 1.0  # weight of the distillation
     noise: float = 0.3  # size of the gradient noise in the first epoch; 0: none
     noise_on: Literal["sum", "mean"] = "sum"  # the gradient that gets the noise: the batch's sum, or its mean
-    new: Tuning = field(
-        default_factory=lambda: Tuning(epochs=40, batch=128, lr=0.1, weight_decay=1e-4, step_epochs=10)
+    new: Finetuning = field(
+        default_factory=lambda: Finetuning(epochs=40, batch=128, lr=0.1, weight_decay=1e-4, step_epochs=10)
     )  # each later session: all images
-    balanced: Tuning = field(
-        default_factory=lambda: Tuning(epochs=30, batch=128, lr=0.01, weight_decay=1e-4, step_epochs=10)
+    balanced: Finetuning = field(
+        default_factory=lambda: Finetuning(epochs=30, batch=128, lr=0.01, weight_decay=1e-4, step_epochs=10)
     )  # each later session: as many images of every class
     reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
 
@@ -96,11 +95,11 @@ class Method(Reducible):
         self.herd(session, self.quota, run)
 
     def train_stage(
-        self, stage: str, images: TensorImages, before: Net, session: Session, tuning: Tuning, run: Run
+        self, stage: str, images: TensorImages, before: Net, session: Session, tuning: Finetuning, run: Run
     ) -> None:
         """Cross-entropy, and distillation of every block of rows that the net of before has."""
         c = self.config
-        for epoch, x, rows in self.tuned(stage, images, session, tuning, run):
+        for epoch, x, rows in self.finetuning_batches(stage, images, session, tuning, run):
             with torch.no_grad():
                 old = before(x)
             f = self.encoder(x)

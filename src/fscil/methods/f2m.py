@@ -29,26 +29,26 @@ import torch
 from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, episodes
-from fscil.data.images import View
+from fscil.data.images import Framing
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent, within
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._base import Net, cross_entropy, freeze, label_rows, prepare, training_pixels
-from fscil.methods._method import Needs, Plan
-from fscil.methods._tuned import Gradient, Tuned
+from fscil.methods.shared.base import Net, cross_entropy, freeze, label_rows, prepare, training_pixels
+from fscil.methods.shared.finetuned import Finetuned, Gradient
+from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import LinearHead
 from fscil.nn.memory import ExemplarMemory, stored
 from fscil.nn.noise import Box, call_with_noise, last_kernels, weight_noise
 from fscil.nn.relations import cosine, mean_of_labels, squared_distance
-from fscil.stages import Epoch
-from fscil.training import Run
+from fscil.running.descent import Descent
+from fscil.running.stages import Epoch
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the authors' settings for CIFAR-100."""
 
     bound: float = 0.01  # b: noise and later changes of a weight stay within +-b/2
@@ -76,7 +76,7 @@ class Config(_method.Common):
             )
 
 
-class Method(Tuned):
+class Method(Finetuned):
     """One Branch, a cube around its last layers, and the images of new classes."""
 
     needs = Needs(exemplars="all images of new classes", per_new_class=math.inf, convolutions=True)
@@ -120,23 +120,25 @@ class Method(Tuned):
         c = self.config
         net.train()
         for epoch in run.epochs("base", net, net, c.base, self.steps(session)):
-            view = self.train_view(session, training_pixels(c.base, c.pixels, epoch.progress))
-            for x, rows, weight in self.batches(session, view, epoch, run):
+            framing = self.train_framing(session, training_pixels(c.base, c.pixels, epoch.progress))
+            for x, rows, weight in self.batches(session, framing, epoch, run):
                 noisy = epoch.progress >= c.noise_from
                 epoch.step(weight * (self.loss(net, x, rows, epoch) if noisy else cross_entropy(net(x), rows, c.base)))
 
     def steps(self, session: Session) -> int:
         return math.ceil(len(session.train) / self.config.base.batch)
 
-    def batches(self, session: Session, view: View, epoch: Epoch, run: Run) -> Iterator[tuple[Tensor, Tensor, float]]:
+    def batches(
+        self, session: Session, framing: Framing, epoch: Epoch, run: Run
+    ) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Images, rows of their classes and the weight of their mean, some classes at a time or all mixed."""
         c, row = self.config, label_rows(session.classes)
         if c.per_class:
-            for task in episodes(session.train, view, self.sampling, self.steps(session), epoch):
+            for task in episodes(session.train, framing, self.sampling, self.steps(session), epoch):
                 task = task.share(run.rank, run.world)
                 yield task.Q.flatten(0, 1), row[task.classes].repeat_interleave(task.Q.shape[1]), task.weight
         else:
-            for x, y in epoch.batches(session.train, view, c.base.batch):
+            for x, y in epoch.batches(session.train, framing, c.base.batch):
                 yield x, row[y], 1.0  # `epoch` weighs these itself
 
     def loss(self, net: Net, x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
@@ -157,11 +159,11 @@ class Method(Tuned):
     def learn_new(self, session: Session, run: Run) -> None:
         c = self.config
         self.teach(session, run, c.new_bonus)
-        self.memory.add(stored(session.train, self.test_view(session)))
+        self.memory.add(stored(session.train, self.test_framing(session)))
         images = self.memory.images
         change = rounding(c.bound / 4) if c.round_gradient else None
         weights = {self.encoder.get_parameter(name): change for name in self.box.names}
-        for epoch, x, y in self.tuned(images, session, c.new, weights, run):
+        for epoch, x, y in self.finetuning_batches(images, session, c.new, weights, run):
             self.box.project(self.encoder)
             epoch.step(self.prototype_loss(x, y, self.relation))
         self.box.project(self.encoder)
@@ -172,7 +174,7 @@ class Method(Tuned):
             return self.config.scale * cosine(features, prototypes)
         return -squared_distance(features, prototypes)
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         c, n, steps = self.config, len(base.train), self.steps(base)
         images = self.sampling.way * c.per_class * steps if c.per_class else n
         shares = [epoch / c.base.epochs for epoch in range(c.base.epochs)]
@@ -180,7 +182,9 @@ class Method(Tuned):
         stages = []
         for (size, noisy), k in epochs.items():
             name, passes = (f"base at {size} px, noise", 1 + c.draws) if noisy else (f"base at {size} px", 1)
-            stages.append(Plan(name, size, k * steps, passes * math.ceil(images / steps), k * passes * images, 0))
+            stages.append(
+                PlannedStage(name, size, k * steps, passes * math.ceil(images / steps), k * passes * images, 0)
+            )
         return [*stages, self.teaching_plan(n)]
 
 

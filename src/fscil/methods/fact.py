@@ -32,22 +32,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Training
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._base import Net, base_plan, cross_entropy, freeze, label_rows, prepare, training_pixels
 from fscil.methods._fact import Reserved
-from fscil.methods._method import Needs, Plan
+from fscil.methods.shared.base import Net, base_plan, cross_entropy, freeze, label_rows, prepare, training_pixels
+from fscil.methods.shared.method import Common, Needs, PlannedStage, Prototypical
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.noise import beta
 from fscil.nn.prototypes import Prototypes
-from fscil.stages import Epoch
-from fscil.training import Run
+from fscil.running.descent import Training
+from fscil.running.stages import Epoch
+from fscil.running.training import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the authors' settings that most of their data sets share."""
 
     total_classes: int = 0  # how many classes there will be in the end, which has to be known in advance
@@ -61,7 +60,7 @@ class Config(_method.Common):
     axis: Literal["class", "dimension"] = "class"  # what is normalised there: class vectors (released code: dimension)
 
 
-class Method(_method.Prototypical):
+class Method(Prototypical):
     """One Branch, compared to directly and through virtual prototypes."""
 
     needs = Needs(total_classes=True, stages=True)
@@ -103,8 +102,8 @@ class Method(_method.Prototypical):
         c, row, steps = self.config, label_rows(session.classes), math.ceil(len(session.train) / self.config.base.batch)
         net.train()
         for epoch in run.epochs("base", net, net, c.base, steps):
-            view = self.train_view(session, training_pixels(c.base, c.pixels, epoch.progress))
-            for x, y in epoch.batches(session.train, view, c.base.batch):
+            framing = self.train_framing(session, training_pixels(c.base, c.pixels, epoch.progress))
+            for x, y in epoch.batches(session.train, framing, c.base.batch):
                 if c.reserve and epoch.progress >= c.start:
                     epoch.step(self.loss(net, x, row[y], epoch))
                 else:
@@ -137,11 +136,11 @@ class Method(_method.Prototypical):
         kept = torch.zeros_like(near).scatter(1, nearest.indices, nearest.values)
         return kept @ V @ F.normalize(W, dim=1 if self.config.axis == "class" else 0).T
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         c, n = self.config, len(base.train)
         return [*base_plan(c.base, c.pixels, n), *self.mixing_plan(c.base, n), self.teaching_plan(n)]
 
-    def mixing_plan(self, training: Training, images: int) -> list[Plan]:
+    def mixing_plan(self, training: Training, images: int) -> list[PlannedStage]:
         """The second pass of mixed images, through the later stages only, as a number of whole passes."""
         c, steps = self.config, math.ceil(images / training.batch)
         shares = [epoch / training.epochs for epoch in range(training.epochs) if c.reserve]
@@ -150,5 +149,7 @@ class Method(_method.Prototypical):
         for size, k in epochs.items():
             later = 1 - self.encoder.macs(size, c.mix_after) / self.encoder.macs(size)
             trained = round(k * images * later)
-            stages.append(Plan(f"mixtures at {size} px", size, k * steps, math.ceil(images / steps), trained, 0))
+            stages.append(
+                PlannedStage(f"mixtures at {size} px", size, k * steps, math.ceil(images / steps), trained, 0)
+            )
         return stages

@@ -14,22 +14,21 @@ The released scripts choose the epoch on test images; here it is the last one.
 from dataclasses import dataclass, field
 
 from fscil.data.sessions import Session
-from fscil.methods import _method
-from fscil.methods._base import cross_entropy
-from fscil.methods._headed import Headed, Tuning
-from fscil.methods._method import Needs
+from fscil.methods.shared.base import cross_entropy
+from fscil.methods.shared.headed import Finetuning, Headed
+from fscil.methods.shared.method import Common, Needs
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
-from fscil.training import Run
+from fscil.running.training import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the released CIFAR-100 script of TOPIC."""
 
     feature_length: float = 1.0  # length to which features are brought before the linear classifier; 0: as they are
-    new: Tuning = field(
-        default_factory=lambda: Tuning(epochs=70, lr=0.1, weight_decay=5e-4, milestones=(60,), part="last_block")
+    new: Finetuning = field(
+        default_factory=lambda: Finetuning(epochs=70, lr=0.1, weight_decay=5e-4, milestones=(60,), part="last_block")
     )  # each later session
 
 
@@ -48,5 +47,5 @@ class Method(Headed):
     def learn_new(self, session: Session, run: Run) -> None:
         c = self.config.new
         self.grow_linear(session, run)
-        for epoch, x, rows in self.tuned("new", session.train, session, c, run):
+        for epoch, x, rows in self.finetuning_batches("new", session.train, session, c, run):
             epoch.step(cross_entropy(self.logits(self.encoder(x), c), rows, c))

@@ -28,28 +28,29 @@ from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._headed import Tuning
-from fscil.methods._method import Needs, Plan
-from fscil.methods._topic_reduction import Reducible, Reduction
+from fscil.methods.shared.headed import Finetuning
+from fscil.methods.shared.method import Common, Needs, PlannedStage
+from fscil.methods.shared.topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import one_vs_all
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
 from fscil.nn.memory import first_of_each, quota, require_room
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import cosine
-from fscil.training import Run
+from fscil.running.training import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the paper's; epochs and rates of its CIFAR-100 code."""
 
     base_loss: Literal["one-vs-all", "cross-entropy"] = "one-vs-all"  # of the base session
     feature_length: float = 1.0  # length to which features are brought before the linear classifier; 0: as they are
     memory: int = 2000  # K, exemplars of all classes together
-    new: Tuning = field(
-        default_factory=lambda: Tuning(epochs=70, batch=128, lr=0.1, weight_decay=1e-5, milestones=(49, 63), gamma=0.2)
+    new: Finetuning = field(
+        default_factory=lambda: Finetuning(
+            epochs=70, batch=128, lr=0.1, weight_decay=1e-5, milestones=(49, 63), gamma=0.2
+        )
     )  # each later session
     reduction: Reduction = field(default_factory=Reduction)  # the method as TOPIC reduced it
 
@@ -84,7 +85,7 @@ class Method(Reducible):
     def learn_new(self, session: Session, run: Run) -> None:
         before, images = self.snapshot(), self.rehearsal(session)
         self.grow_linear(session, run)
-        for epoch, x, rows in self.tuned("new", images, session, self.config.new, run):
+        for epoch, x, rows in self.finetuning_batches("new", images, session, self.config.new, run):
             with torch.no_grad():
                 q = before(x)
             epoch.step(one_vs_all(self.net(x), rows, q))
@@ -102,6 +103,6 @@ class Method(Reducible):
         """Cosine to the means of exemplars: the nearest of unit means to unit features is the one of largest cosine."""
         return self.averaged(lambda view: cosine(self.encoder(view), self.means.means()), images)
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         kept = len(first_of_each(base.train.labels, quota(self.config.memory, len(base.classes))))
         return [*super().plan(base), self.encoding_plan(kept)]

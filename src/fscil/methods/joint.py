@@ -23,18 +23,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.data.sessions import Session
-from fscil.descent import Training
-from fscil.methods import _method
-from fscil.methods._base import Loss, fit_cosine_classifier, freeze, prepare, train_classifier
-from fscil.methods._headed import Headed
-from fscil.methods._method import Needs
+from fscil.methods.shared.base import Loss, fit_cosine_classifier, freeze, prepare, train_classifier
+from fscil.methods.shared.headed import Headed
+from fscil.methods.shared.method import Common, Needs
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingCosine, random_rows
-from fscil.training import Run
+from fscil.running.descent import Training
+from fscil.running.training import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are KT-RCNet's code: every session trains as the base session did."""
 
     new: Training = field(

@@ -24,19 +24,19 @@ from torch import Tensor
 
 from fscil.data.episodes import Mix, Sampling, Synthesis, Task, check_share, episodes
 from fscil.data.sessions import Session
-from fscil.descent import Descent, within
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._base import fit_cosine_classifier, freeze
 from fscil.methods._kt_rcnet import Pair, conventional_learning, fitted_scale, local_loss, own_base
-from fscil.methods._method import embed_all
+from fscil.methods.shared.base import fit_cosine_classifier, freeze
+from fscil.methods.shared.method import Common, embed_all
 from fscil.nn.branches import Branch
 from fscil.nn.relations import class_means, cosine, euclid
-from fscil.training import Run
+from fscil.running.descent import Descent
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
@@ -114,10 +114,10 @@ class Method(Pair):
             self.take_learned(base, learned)
 
     def weight_computing(self, branch: Branch, base: Session, run: Run) -> None:
-        """Class means of all base images, with the batch statistics and the view of inference."""
+        """Class means of all base images, with the batch statistics and the framing of inference."""
         branch.eval()
         branch.prototypes.clear()
-        branch.prototypes.add(base.train.labels, embed_all(branch.encode, base.train, self.test_view(base), run))
+        branch.prototypes.add(base.train.labels, embed_all(branch.encode, base.train, self.test_framing(base), run))
 
     def complementary_learning(self, base: Session, run: Run) -> None:
         """RESA and Algorithm 1: f2 is trained on pseudo-incremental tasks."""
@@ -128,7 +128,7 @@ class Method(Pair):
             if epoch.fresh and epoch.number:
                 self.weight_computing(self.branches[1], base, run)
             self.f2.train(c.batch_norm == "train")
-            for task in episodes(base.train, self.train_view(base, c.task_pixels), sampling, c.tasks, epoch):
+            for task in episodes(base.train, self.train_framing(base, c.task_pixels), sampling, c.tasks, epoch):
                 share = task.share(run.rank, run.world)
                 epoch.step(share.weight * self.loss(share))
 

@@ -24,22 +24,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent, Training
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._base import Net, base_plan, fit_base, fit_cosine_classifier
-from fscil.methods._method import Needs, Plan
-from fscil.methods._tuned import Tuned
+from fscil.methods.shared.base import Net, base_plan, fit_base, fit_cosine_classifier
+from fscil.methods.shared.finetuned import Finetuned
+from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
 from fscil.nn.relations import squared_distance
-from fscil.training import Run
+from fscil.running.descent import Descent, Training
+from fscil.running.training import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults of what MCNet adds are ours."""
 
     second: str = "resnet20"  # encoder of the second network, trained from nothing like the first
@@ -53,7 +52,7 @@ class Config(_method.Common):
     )  # each later session; a step per epoch
 
 
-class Method(Tuned):
+class Method(Finetuned):
     """Two Branches, A and B, with different encoders."""
 
     needs = Needs(stages=True)
@@ -94,7 +93,7 @@ class Method(Tuned):
     def learn_new(self, session: Session, run: Run) -> None:
         old = [self.old_prototypes(branch) for branch in self.branches]
         trained = {p: None for branch in self.branches for p in branch.encoder.last_block.parameters()}
-        for epoch, x, y in self.tuned(session.train, session, self.config.new, trained, run):
+        for epoch, x, y in self.finetuning_batches(session.train, session, self.config.new, trained, run):
             epoch.step(self.loss(x, y, old))
         self.teach(session, run, self.config.new_bonus)
 
@@ -109,7 +108,7 @@ class Method(Tuned):
         losses = [psht(f, y, p, self.config.margin).mean() for f, p in zip(features, old, strict=True)]
         return torch.stack(losses).sum()
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         """What the second network computes is told in passes of the first."""
         c, n = self.config, len(base.train)
         sizes = {c.pixels, *c.base.pixels}

@@ -29,17 +29,17 @@ from torch.func import functional_call
 
 from fscil.data.episodes import Sampling, class_pool
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent, within
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._base import base_plan, fit_cosine_classifier, freeze, label_rows
-from fscil.methods._headed import Headed
 from fscil.methods._meta_fscil import Drawn, Parameters, Shape, adapt, modulated, sequences, ungated, with_gradient
-from fscil.methods._method import Needs, Plan, embed_all
+from fscil.methods.shared.base import base_plan, fit_cosine_classifier, freeze, label_rows
+from fscil.methods.shared.headed import Headed
+from fscil.methods.shared.method import Common, Needs, PlannedStage, embed_all
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingCosine
 from fscil.nn.relations import cosine, mean_of_labels
-from fscil.training import Run
+from fscil.running.descent import Descent
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 ROWS = "rows"  # name of the classifier among the fast weights
 
@@ -49,7 +49,7 @@ def plain(epochs: int, lr: float) -> Descent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the re-implementations on miniImageNet; learning rates and `meta.epochs` are ours."""
 
     meta: Descent = field(default_factory=lambda: Descent(epochs=20, lr=1e-3, weight_decay=5e-4))  # outer loop
@@ -125,14 +125,14 @@ class Method(Headed):
         fit_cosine_classifier(self, self._plain[0], base, run)
         self.meta_learning(base, run)
         freeze(self)
-        f = embed_all(self.encoder, base.train, self.test_view(base), run)
+        f = embed_all(self.encoder, base.train, self.test_framing(base), run)
         self.head.grow(base.classes, imprinted(f, label_rows(base.classes)[base.train.labels]))
 
     def meta_learning(self, base: Session, run: Run) -> None:
         c, pool = self.config, class_pool(base.train, self.sampling)
         self.encoder.eval().requires_grad_(True)
         for epoch in run.epochs("meta-learning", self.encoder, self.encoder, c.meta, c.tasks):
-            for sequence in sequences(base.train, pool, self.train_view(base), self.shape, c.tasks, epoch):
+            for sequence in sequences(base.train, pool, self.train_framing(base), self.shape, c.tasks, epoch):
                 epoch.step(self.outer_loss(self.share(sequence, run)))
 
     def share(self, sequence: Drawn, run: Run) -> Drawn:
@@ -175,7 +175,7 @@ class Method(Headed):
 
     def learn_new(self, session: Session, run: Run) -> None:
         """The inner loop on a real session; the result are the weights to go on with."""
-        x = next(session.train.batches([torch.arange(len(session.train))], self.test_view(session)))
+        x = next(session.train.batches([torch.arange(len(session.train))], self.test_framing(session)))
         with torch.no_grad():
             f = self.encoder.eval()(x)
         W, own = self.head.weight.detach(), label_rows(session.classes)[session.train.labels]
@@ -190,12 +190,12 @@ class Method(Headed):
             epoch.step(F.cross_entropy(self.net(x), y))
         freeze(self.net)
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         c, n, shape, steps = self.config, len(base.train), self.shape, self.config.meta.epochs * self.config.tasks
         support, queries = shape.support_images, [c.query * seen for seen in shape.seen]
         trained = steps * (c.inner.epochs * support + sum(queries))
-        meta = Plan("meta-learning", c.pixels, steps, max(queries), trained, steps * support)
-        means = Plan("prototypes", c.pixels, 1, min(n, 500), 0, n)
+        meta = PlannedStage("meta-learning", c.pixels, steps, max(queries), trained, steps * support)
+        means = PlannedStage("prototypes", c.pixels, 1, min(n, 500), 0, n)
         return [*base_plan(c.base, c.pixels, n), meta, means]
 
 

@@ -27,25 +27,24 @@ import torch
 from torch import nn
 
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import within
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._base import cross_entropy, fit_base, fit_cosine_classifier
-from fscil.methods._headed import Tuning
-from fscil.methods._method import Needs
-from fscil.methods._topic_reduction import Reducible, Reduction
+from fscil.methods.shared.base import cross_entropy, fit_base, fit_cosine_classifier
+from fscil.methods.shared.headed import Finetuning
+from fscil.methods.shared.method import Common, Needs
+from fscil.methods.shared.topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import less_forget, margin_ranking
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingCosine, imprinted_rows, random_rows
 from fscil.nn.relations import cosine
-from fscil.training import Run
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU)
 PASSIVE = (nn.Identity, nn.MaxPool2d, nn.AvgPool2d)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the authors' settings for CIFAR-100; their base schedule is in the recipes."""
 
     scale: float = 1.0  # eta at the start of training
@@ -56,8 +55,8 @@ class Config(_method.Common):
     hardest: int = 2  # K, new classes that an exemplar of an old class is ranked against
     rank: float = 1.0  # weight of the margin ranking
     imprint: bool = True  # whether new rows start at the class means of their features
-    new: Tuning = field(
-        default_factory=lambda: Tuning(
+    new: Finetuning = field(
+        default_factory=lambda: Finetuning(
             epochs=160, batch=128, lr=0.1, weight_decay=5e-4, milestones=(80, 120), old_rows="frozen"
         )
     )  # each later session
@@ -99,7 +98,7 @@ class Method(Reducible):
         weight = less_forget_weight(c.less_forget, old, len(session.classes))
         self.grow_imprinted(session, run)
         self.head.scale.requires_grad_(True)
-        for epoch, x, rows in self.tuned("new", images, session, c.new, run):
+        for epoch, x, rows in self.finetuning_batches("new", images, session, c.new, run):
             with torch.no_grad():
                 f_before = before.encoder(x)
             f = self.encoder(x)

@@ -24,22 +24,21 @@ from typing import Literal
 from torch import Tensor, nn
 
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Descent
 from fscil.errors import FscilError
-from fscil.methods import _method
-from fscil.methods._base import Net, base_plan, fit_base
-from fscil.methods._method import Needs, Plan
-from fscil.methods._tuned import Gradient, Tuned
+from fscil.methods.shared.base import Net, base_plan, fit_base
+from fscil.methods.shared.finetuned import Finetuned, Gradient
+from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import LinearHead
 from fscil.nn.masks import SoftMask, masked, masks
 from fscil.nn.relations import cosine
-from fscil.training import Run
+from fscil.running.descent import Descent
+from fscil.running.training import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the paper's for CIFAR-100 and miniImageNet."""
 
     scale: float = 1.0  # s, the factor of the cosines in the loss of a session
@@ -61,7 +60,7 @@ class Config(_method.Common):
             )
 
 
-class Method(Tuned):
+class Method(Finetuned):
     """One Branch, every convolution of it behind a mask."""
 
     needs = Needs(stages=True, convolutions=True)
@@ -98,7 +97,7 @@ class Method(Tuned):
     def tune_minor(self, session: Session, run: Run) -> None:
         """theta <- theta - beta * gradient * m_minor, in the last block."""
         trained = {weight: only_minor(mask) for weight, mask in masks(self.encoder.last_block)}
-        for epoch, x, y in self.tuned(session.train, session, self.config.new, trained, run):
+        for epoch, x, y in self.finetuning_batches(session.train, session, self.config.new, trained, run):
             epoch.step(self.prototype_loss(x, y, self.relation))
 
     def tune_statistics(self, session: Session, run: Run) -> None:
@@ -106,7 +105,7 @@ class Method(Tuned):
         norms = [part for part in self.encoder.modules() if isinstance(part, nn.BatchNorm2d)]
         last = [part for part in self.encoder.last_block.modules() if isinstance(part, nn.BatchNorm2d)]
         trained = {parameter: None for norm in last for parameter in norm.parameters()}
-        for epoch, x, y in self.tuned(session.train, session, self.config.new, trained, run):
+        for epoch, x, y in self.finetuning_batches(session.train, session, self.config.new, trained, run):
             for norm in norms:
                 norm.train()
             epoch.step(self.prototype_loss(x, y, self.relation))
@@ -114,7 +113,7 @@ class Method(Tuned):
     def relation(self, features: Tensor, prototypes: Tensor) -> Tensor:
         return self.config.scale * cosine(features, prototypes)
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         n = len(base.train)
         return [*base_plan(self.config.base, self.config.pixels, n), self.teaching_plan(n)]
 

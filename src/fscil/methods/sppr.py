@@ -27,9 +27,8 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, class_pool, episodes
 from fscil.data.sessions import Benchmark, Session
-from fscil.descent import Training, within
-from fscil.methods import _method
-from fscil.methods._base import (
+from fscil.methods._sppr import RelationNetwork, Support, replaced, subsets
+from fscil.methods.shared.base import (
     base_plan,
     cross_entropy,
     fit_cosine_classifier,
@@ -38,20 +37,21 @@ from fscil.methods._base import (
     prepare,
     training_pixels,
 )
-from fscil.methods._method import Plan
-from fscil.methods._sppr import RelationNetwork, Support, replaced, subsets
+from fscil.methods.shared.method import Common, PlannedStage, Prototypical
 from fscil.nn.attention import SetAttention
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import class_means
-from fscil.stages import Epoch
-from fscil.training import Run
+from fscil.running.descent import Training
+from fscil.running.stages import Epoch
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 QUERIES = 500  # related at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the authors' code on CIFAR-100. Without `pretrain` the settings `base` are not used."""
 
     transfer: Training = field(
@@ -76,7 +76,7 @@ class Config(_method.Common):
         within(self, way=at_least_one, spare=(0, math.inf), shot=at_least_one, pseudo_tasks=at_least_one)
 
 
-class Method(_method.Prototypical):
+class Method(Prototypical):
     """One Branch, the refinement of its prototypes, and the relation network."""
 
     config: Config
@@ -126,9 +126,9 @@ class Method(_method.Prototypical):
     def batches(self, base: Session, epoch: Epoch, steps: int) -> Iterator[tuple[Tensor, Tensor, Task]]:
         """Images of all base classes with their labels, and the support of the pseudo-new ones."""
         c = self.config
-        view = self.train_view(base, training_pixels(c.transfer, c.pixels, epoch.progress))
-        support = episodes(base.train, view, self.sampling, steps, Support(epoch))
-        for (x, y), task in zip(epoch.batches(base.train, view, c.transfer.batch), support, strict=True):
+        framing = self.train_framing(base, training_pixels(c.transfer, c.pixels, epoch.progress))
+        support = episodes(base.train, framing, self.sampling, steps, Support(epoch))
+        for (x, y), task in zip(epoch.batches(base.train, framing, c.transfer.batch), support, strict=True):
             yield x, y, task
 
     def loss(self, P: Tensor, x: Tensor, y: Tensor, S: Tensor, rows: Tensor, chosen: list[Tensor]) -> Tensor:
@@ -151,7 +151,7 @@ class Method(_method.Prototypical):
             super().learn_new(session, run)
         else:
             shots = [torch.arange(len(session.train))]
-            x = next(session.train.batches(shots, self.train_view(session), lambda i: run.rng("shots")))
+            x = next(session.train.batches(shots, self.train_framing(session), lambda i: run.rng("shots")))
             self.branches[0].prototypes.add(session.train.labels, self.encoder.eval()(x), self.config.new_bonus)
 
     def prototypes(self) -> Tensor:
@@ -167,12 +167,14 @@ class Method(_method.Prototypical):
         scores = torch.cat([self.relation(f, W) for f in features[0].split(QUERIES)])
         return scores + self.branches[0].prototypes.biases()
 
-    def plan(self, base: Session) -> list[Plan]:
+    def plan(self, base: Session) -> list[PlannedStage]:
         c, n = self.config, len(base.train)
         support = (c.way + c.spare) * c.shot
         before = [*base_plan(c.base, c.pixels, n), self.teaching_plan(n)] if c.pretrain else []
         stages = [
-            Plan(s.stage.replace("base", "RES"), s.pixels, s.steps, s.batch + support, s.trained + s.steps * support, 0)
+            PlannedStage(
+                s.stage.replace("base", "RES"), s.pixels, s.steps, s.batch + support, s.trained + s.steps * support, 0
+            )
             for s in base_plan(c.transfer, c.pixels, n)
         ]
         return [*before, *stages]

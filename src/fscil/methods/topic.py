@@ -28,22 +28,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.sessions import Session
-from fscil.descent import within
-from fscil.methods import _method
-from fscil.methods._base import cross_entropy
-from fscil.methods._headed import Rehearsing, Tuning
-from fscil.methods._method import Needs
+from fscil.methods.shared.base import cross_entropy
+from fscil.methods.shared.headed import Finetuning, Rehearsing
+from fscil.methods.shared.method import Common, Needs
 from fscil.nn.distillation import anchoring
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
 from fscil.nn.memory import stored
 from fscil.nn.neural_gas import NeuralGas
 from fscil.nn.relations import mean_of_labels, squared_distance
-from fscil.training import Run
+from fscil.running.training import Run
+from fscil.settings.limits import within
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(_method.Common):
+class Config(Common):
     """Defaults are the paper's equations; weights, schedule and `new.old_rows` are those of the CIFAR-100 script."""
 
     feature_length: float = 1.0  # length to which features are brought before the linear classifier; 0: as they are
@@ -58,8 +57,8 @@ class Config(_method.Common):
     push: float = 1e-4  # weight of new nodes being close to neighbours of other classes
     margin: float = 0.5  # xi, the distance from which neighbours no longer push
     centre_lr: float = 0.1  # learning rate of the new nodes
-    new: Tuning = field(
-        default_factory=lambda: Tuning(
+    new: Finetuning = field(
+        default_factory=lambda: Finetuning(
             epochs=70,
             lr=0.1,
             weight_decay=5e-4,
@@ -94,7 +93,7 @@ class Method(Rehearsing):
         f = self.shown(self.features(session.train, session, run))
         spread = (c.nodes, c.gas_rate, c.gas_reach, c.gas_lifetime)
         chosen = self.gas.fit(f, session.train.labels, *spread, run.rng("gas"))
-        self.memory.add(stored(session.train.select(chosen), self.test_view(session)))
+        self.memory.add(stored(session.train.select(chosen), self.test_framing(session)))
 
     def learn_new(self, session: Session, run: Run) -> None:
         c = self.config
@@ -103,7 +102,7 @@ class Method(Rehearsing):
         centres = Centres(self.gas.centroids[nodes], c.centre_lr / c.new.lr if c.new.lr else 0.0)
         self.grow_linear(session, run)
         classes, trained = self.gas.labels[nodes], nn.ModuleList([self.net, centres])
-        for epoch, x, rows in self.tuned("new", session.train, session, c.new, run, trained):
+        for epoch, x, rows in self.finetuning_batches("new", session.train, session, c.new, run, trained):
             f = self.encoder(x)
             loss = cross_entropy(self.logits(f, c.new), rows, c.new)
             if c.anchor:
@@ -136,7 +135,7 @@ class Method(Rehearsing):
         away = squared_distance(f, self.gas.centroids[nodes])
         other = session.train.labels.to(f.device)[:, None] != self.gas.labels[nodes]
         chosen = away.masked_fill(other, float("inf")).argmin(0).cpu()
-        self.memory.add(stored(session.train.select(chosen), self.test_view(session)))
+        self.memory.add(stored(session.train.select(chosen), self.test_framing(session)))
 
     def shown(self, features: Tensor) -> Tensor:
         """Features as the gas sees them: of unit length, unless the classifier takes them as they are."""

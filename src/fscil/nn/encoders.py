@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fscil.errors import FscilError
 from fscil.nn import compute, scratch
 from fscil.nn.weights import fill, load_weights, read_weights
-from fscil.settings import suggestion
+from fscil.settings.names import suggestion
 
 AS_PUBLISHED = MappingProxyType({"zero_init_last": False})  # timm alone starts the last norm of a block at zero
 RESNET18 = "resnet18.tv_in1k"  # with torchvision's weights, those of the published results; timm prefers its own

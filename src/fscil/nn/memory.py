@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.data.images import Images, TensorImages, View
+from fscil.data.images import Framing, Images, TensorImages
 from fscil.errors import FscilError
 
 
-def stored(images: Images, view: View) -> TensorImages:
-    """The images as a memory keeps them: uint8, cut to the square from which the test view takes its centre."""
-    side = round(view.pixels * view.margin)
-    plain = View(side, (0.0,) * 3, (1 / 255,) * 3, margin=1.0)  # values 0..255
+def stored(images: Images, framing: Framing) -> TensorImages:
+    """The images as a memory keeps them: uint8, cut to the square from which the test framing takes its centre."""
+    side = round(framing.pixels * framing.margin)
+    plain = Framing(side, (0.0,) * 3, (1 / 255,) * 3, margin=1.0)  # values 0..255
     chunks = torch.arange(len(images)).split(500) if len(images) else ()
     pixels = [x.round().clamp(0, 255).byte() for x in images.batches(chunks, plain)]
     return TensorImages(torch.cat([torch.zeros(0, 3, side, side, dtype=torch.uint8), *pixels]), images.labels)

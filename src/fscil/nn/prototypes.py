@@ -12,7 +12,7 @@ from fscil.errors import FscilError
 BUFFERS = ("sums", "counts", "labels", "bias")
 
 
-class Row(NamedTuple):
+class ClassSums(NamedTuple):
     """All that a bank holds of one class."""
 
     total: Tensor  # (dim,) float64, the sum of its features
@@ -96,12 +96,12 @@ class Prototypes(nn.Module):
         self.size -= 1
         self._index()
 
-    def take(self, label: int) -> Row:
+    def take(self, label: int) -> ClassSums:
         """A copy of what the bank holds of one class."""
         row = self.row(label)
-        return Row(self.sums[row].clone(), int(self.counts[row]), float(self.bias[row]))
+        return ClassSums(self.sums[row].clone(), int(self.counts[row]), float(self.bias[row]))
 
-    def put(self, label: int, row: Row) -> None:
+    def put(self, label: int, row: ClassSums) -> None:
         """Gives one class exactly this content; a class that is missing comes in among the others by its label."""
         if label not in self._row:
             self._append(label)

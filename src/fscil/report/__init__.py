@@ -12,11 +12,10 @@ from pathlib import Path
 
 from fscil.errors import FscilError
 from fscil.files import write_bytes
-from fscil.report.page import page
+from fscil.report.html.page import page
 from fscil.report.results import read_results, summarise, write_results
 from fscil.report.rows import sections
-from fscil.report.runs import Run, read_folder
-from fscil.report.sources import find
+from fscil.report.runs import Record, find, read_folder
 from fscil.report.tables import section_table
 from fscil.report.terminal import method_lines, run_line, session_line, terminal_table
 from fscil.report.text import write
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 
-def load(paths: Iterable[str | Path]) -> list[Run]:
+def load(paths: Iterable[str | Path]) -> list[Record]:
     """The runs of run folders and results files, given themselves or found below the folders given."""
     sources = {source.resolve(): source for path in paths for source in find(Path(path))}
     if not sources:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from fscil import metrics
-from fscil.report.naming import PSEUDO
+from fscil.report.captions import PSEUDO
 from fscil.report.rows import Section
 
 STANDARD = {
@@ -62,7 +62,7 @@ def dataset_title(dataset: str) -> str:
 def section_title(section: Section) -> str:
     """What a section is called: its data set, which folder that is, and whether it is cut from the base classes."""
     name = f"{dataset_title(section.dataset)} {section.images}".strip()
-    return name + (PSEUDO if section.tuned else "")
+    return name + (PSEUDO if section.pseudo else "")
 
 
 def published(dataset: str) -> Published | None:

@@ -13,8 +13,7 @@ from typing import Any
 from fscil.errors import FscilError
 from fscil.files import FORMAT, write_bytes
 from fscil.metrics import RunMetrics, SessionMetrics
-from fscil.report.runs import NEEDED, RESULTS_KIND, TOTAL, Run, read_facts, read_folder
-from fscil.report.sources import find
+from fscil.report.runs import NEEDED, RESULTS_KIND, TOTAL, Record, find, read_facts, read_folder
 
 PATH = re.compile(r"(^|[\s='\"])/(?:[^\s/'\"]+/)*([^\s/'\"]+)/?")
 QUOTED_PATH = re.compile(
@@ -59,7 +58,7 @@ def write_results(paths: Iterable[str | Path], out_dir: str | Path) -> list[Path
     return list(summaries)
 
 
-def read_results(file: Path) -> Run:
+def read_results(file: Path) -> Record:
     """The run that a results file sums up: every number of the tables, no confusion matrix."""
     facts = read_facts(file, (*NEEDED, "kind", "metrics", "learning"))
     try:
@@ -71,7 +70,7 @@ def read_results(file: Path) -> Run:
     if not complete:
         raise FscilError(f"{file} is broken: its metrics are not one number per session; write it again from its run.")
     kept = {key: value for key, value in facts.items() if key not in ("metrics", "learning")}
-    return Run(file, kept, curves, learning, None)
+    return Record(file, kept, curves, learning, None)
 
 
 def metrics_to_json(curve: RunMetrics) -> dict[str, Any]:

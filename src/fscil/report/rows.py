@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fscil.metrics import RunMetrics, Spread, spread
-from fscil.report.naming import FOLDER, digest, distinction, folder_name, in_brackets, sessions_apart, title
+from fscil.report.captions import FOLDER, digest, distinction, folder_name, in_brackets, sessions_apart, task, title
 from fscil.report.results import without_folders
-from fscil.report.runs import TOTAL, Run
+from fscil.report.runs import TOTAL, Record
 
 JOINT = "joint"
 
@@ -19,10 +19,10 @@ JOINT = "joint"
 class Row:
     """The seeds of one configuration, or one run that has not finished."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[Record, ...]
     name: str
     joint: Row | None = None  # the Joint-CNN that Diff is measured against
-    left_out: tuple[Run, ...] = ()  # further runs of its seeds
+    left_out: tuple[Record, ...] = ()  # further runs of its seeds
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -49,16 +49,16 @@ class Row:
         curves = [run.curves[branch] for run in self.runs]
         return [spread([getattr(curve.sessions[i], name) for curve in curves]) for i in range(self.finished)]
 
-    def mean(self, value: Callable[[Run], float]) -> float:
+    def mean(self, value: Callable[[Record], float]) -> float:
         return spread([value(run) for run in self.runs]).mean
 
 
-class Benchmark(NamedTuple):
+class TableKey(NamedTuple):
     """What rows must share to stand in one table."""
 
     dataset: str
     sessions: int
-    tuned: bool
+    pseudo: bool
     images: str  # digest, of the data set `folder` alone
 
 
@@ -68,7 +68,7 @@ class Section:
 
     dataset: str
     sessions: int
-    tuned: bool  # pseudo-sessions of the base classes, tested on training images that were held out
+    pseudo: bool  # pseudo-sessions of the base classes, tested on training images that were held out
     rows: tuple[Row, ...]
     images: str = ""  # of the data set `folder`: which folder
 
@@ -77,35 +77,35 @@ class Section:
         return self.rows[0].runs[0].tested_on
 
 
-def sections(runs: Iterable[Run]) -> list[Section]:
+def sections(runs: Iterable[Record]) -> list[Section]:
     """Rows grouped by data set and by what they are tested on; of the data set `folder`, each folder is one."""
-    groups: dict[Benchmark, list[Run]] = {}
+    groups: dict[TableKey, list[Record]] = {}
     for run in runs:
         groups.setdefault(benchmark(run), []).append(run)
     names = folder_names({key: group for key, group in groups.items() if key.dataset == FOLDER})
     return [
-        Section(key.dataset, key.sessions, key.tuned, tuple(rows(groups[key])), names.get(key, ""))
+        Section(key.dataset, key.sessions, key.pseudo, tuple(rows(groups[key])), names.get(key, ""))
         for key in sorted(groups)
     ]
 
 
-def benchmark(run: Run) -> Benchmark:
+def benchmark(run: Record) -> TableKey:
     images = digest(run) if run.facts["dataset"] == FOLDER else ""
-    return Benchmark(run.facts["dataset"], run.facts["sessions"], run.tuned, images)
+    return TableKey(run.facts["dataset"], run.facts["sessions"], run.pseudo, images)
 
 
-def folder_names(groups: dict[Benchmark, list[Run]]) -> dict[Benchmark, str]:
+def folder_names(groups: dict[TableKey, list[Record]]) -> dict[TableKey, str]:
     """What each folder of images is called: by its name, and by what tells it from others of that name."""
     names = {key: folder_name(group) for key, group in groups.items()}
     titles = {}
     for key, group in groups.items():
-        namesakes = [groups[other][0] for other in groups if (names[other], other.tuned) == (names[key], key.tuned)]
+        namesakes = [groups[other][0] for other in groups if (names[other], other.pseudo) == (names[key], key.pseudo)]
         titles[key] = (names[key] + in_brackets(sessions_apart(group[0], namesakes))).strip()
     return titles
 
 
-def rows(runs: list[Run]) -> list[Row]:
-    groups: dict[str, list[Run]] = {}
+def rows(runs: list[Record]) -> list[Row]:
+    groups: dict[str, list[Record]] = {}
     for run in runs:
         groups.setdefault(configuration(run), []).append(run)
     plain = [row for group in groups.values() for row in rows_of(group)]
@@ -115,13 +115,13 @@ def rows(runs: list[Run]) -> list[Row]:
     return [replace(row, joint=joint_of(row, named)) for row in named]
 
 
-def configuration(run: Run) -> str:
+def configuration(run: Record) -> str:
     """What runs must share to be averaged: everything that decides the result except the seed."""
     keys = ("method", "recipe", "settings", "protocol", "benchmark_fingerprint")
     return json.dumps(without_folders({key: run.facts.get(key) for key in keys}), sort_keys=True)
 
 
-def rows_of(runs: list[Run]) -> Iterator[Row]:
+def rows_of(runs: list[Record]) -> Iterator[Row]:
     """The rows of one configuration, not yet named: the finished seeds together, each other seed alone."""
     seeds = by_seed(runs)
     for part in finished_and_not([found[0] for found in seeds.values()]):
@@ -129,25 +129,25 @@ def rows_of(runs: list[Run]) -> Iterator[Row]:
         yield Row(part, "", left_out=tuple(repeated))
 
 
-def by_seed(runs: list[Run]) -> dict[int, list[Run]]:
+def by_seed(runs: list[Record]) -> dict[int, list[Record]]:
     """The runs of each seed, that which counts first, whatever the order in which they were given."""
-    seeds: dict[int, list[Run]] = {}
+    seeds: dict[int, list[Record]] = {}
     for run in sorted(runs, key=standing, reverse=True):
         seeds.setdefault(run.facts["seed"], []).append(run)
     return dict(sorted(seeds.items()))
 
 
-def standing(run: Run) -> tuple[int, str, bool, str]:
+def standing(run: Record) -> tuple[int, str, bool, str]:
     """By which runs of one seed are ranked: the most finished, of these the newest, a folder before a results file."""
     return len(run.learning), str(run.facts.get("started") or ""), not run.summary, str(run.source)
 
 
-def is_of(run: Run, kept: Run) -> bool:
+def is_of(run: Record, kept: Record) -> bool:
     """Whether a results file sums up the run that is kept, so that nothing is lost without it."""
     return run.summary and run.facts.get("started") == kept.facts.get("started")
 
 
-def finished_and_not(runs: list[Run]) -> Iterator[tuple[Run, ...]]:
+def finished_and_not(runs: list[Record]) -> Iterator[tuple[Record, ...]]:
     complete = tuple(run for run in runs if run.complete)
     yield from ([complete] if complete else [])
     yield from ((run,) for run in runs if not run.complete)
@@ -166,8 +166,3 @@ def joint_of(row: Row, among: list[Row]) -> Row | None:
     ]
     of_recipe = [other for other in joints if other.facts["recipe"] == row.facts["recipe"]] or joints
     return of_recipe[0] if len(of_recipe) == 1 else None
-
-
-def task(run: Run) -> Any:
-    """What is learned: the protocol and the digest of the session lists."""
-    return without_folders([run.facts.get("protocol"), run.facts.get("benchmark_fingerprint")])

@@ -14,6 +14,7 @@ from fscil.errors import FscilError
 from fscil.files import FORMAT, read_json
 from fscil.metrics import FirstSeen, Labels, RunMetrics
 
+FACTS = "run.json"  # what makes a folder a run folder
 TOTAL = "sum"  # the method's own prediction, beside those of its branches
 RESULTS_KIND = "fscil results"  # marks the JSON files made from run folders
 NEEDED = ("method", "dataset", "recipe", "seed", "sessions")
@@ -31,7 +32,7 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class Run:
+class Record:
     """One seed of one method on one data set."""
 
     source: Path
@@ -45,13 +46,13 @@ class Run:
         return len(self.learning) >= int(self.facts["sessions"])
 
     @property
-    def tuned(self) -> bool:
+    def pseudo(self) -> bool:
         """Whether the sessions were cut from the base classes, for choosing settings."""
         return bool((self.facts.get("protocol") or {}).get("tune"))
 
     @property
     def tested_on(self) -> str:
-        return "held-out training images" if self.tuned else "test images"
+        return "held-out training images" if self.pseudo else "test images"
 
     @property
     def summary(self) -> bool:
@@ -80,7 +81,7 @@ class Run:
         return float(sum(session.get(key) or 0 for session in self.learning))
 
 
-def read_folder(folder: Path, last: int | None = None) -> Run:
+def read_folder(folder: Path, last: int | None = None) -> Record:
     """The run in a folder written by `fscil run`, with the sessions it has finished, or those of them up to `last`."""
     facts = read_facts(folder / "run.json", (*NEEDED, "first_seen", "class_names"))
     first_seen, names = read_classes(facts.pop("first_seen"), facts.pop("class_names"), folder / "run.json")
@@ -90,7 +91,7 @@ def read_folder(folder: Path, last: int | None = None) -> Run:
     curves = {
         name: metrics.run_metrics([(test["truth"], test[name]) for test in tests], first_seen) for name in answers
     }
-    return Run(folder, facts, curves, learning, last_confusion(tests, first_seen, names) if tests else None)
+    return Record(folder, facts, curves, learning, last_confusion(tests, first_seen, names) if tests else None)
 
 
 def read_facts(file: Path, needed: Sequence[str]) -> dict[str, Any]:
@@ -151,3 +152,23 @@ def last_confusion(tests: list[dict[str, Labels]], first_seen: FirstSeen, names:
     order = sorted(seen, key=lambda label: (first_seen[label], label))
     counts = metrics.confusion(tests[-1]["truth"], tests[-1][TOTAL], order)
     return Confusion(counts, tuple(names[label] for label in order), tuple(first_seen[label] for label in order))
+
+
+def find(path: Path) -> list[Path]:
+    """Run folders and results files at or below a path, sorted; run.json stands for its folder."""
+    if not path.exists():
+        raise FscilError(f"There is nothing at {path}: give a run folder, a parent of run folders or a results file.")
+    if path.is_file() or (path / FACTS).is_file():
+        return [path.parent if path.name == FACTS else path]
+    folders = sorted(found.parent for found in path.rglob(FACTS))
+    files = [file for file in sorted(path.rglob("*.json")) if file.parent not in folders and is_results(file)]
+    if not folders and not files:
+        raise FscilError(f"{path} holds no run (no run.json and no results file below it): `fscil run` makes one.")
+    return folders + files
+
+
+def is_results(file: Path) -> bool:
+    try:
+        return read_json(file, BROKEN).get("kind") == RESULTS_KIND
+    except FscilError:
+        return False

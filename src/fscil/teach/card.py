@@ -14,7 +14,7 @@ def card(model: Model) -> Iterator[str]:
     photos = int(model.branches[0].prototypes.counts[: len(model.names)].sum())
     taught = sum(label >= model.base for label in model.names)
     yield "# What it is"
-    size = f", {model.view.pixels} px" if model.view else ""
+    size = f", {model.framing.pixels} px" if model.framing else ""
     yield f"Few-shot image classifier: {origin.encoder}{size}, weights: {origin.weights} (licence: {origin.licence})."
     relations = ", ".join(f"{b.name} {b.relation} x {float(b.weight):g}" for b in model.branches)
     yield f"Base classes learned by: {origin.strength or 'nothing yet'}. Relations: {relations}."

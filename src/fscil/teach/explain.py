@@ -12,8 +12,8 @@ from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from fscil.data.framing import finish
 from fscil.data.images import cut_picture
-from fscil.data.views import finish
 from fscil.errors import FscilError
 from fscil.files import write_bytes
 from fscil.nn.branches import Branch
@@ -37,13 +37,13 @@ class Relations(nn.Module):
 
 def explain(model: Model, photo: Source, output: Path) -> str:
     """Draws the photo and the three maps for the most probable class; says what the picture shows."""
-    if model.view is None:
+    if model.framing is None:
         raise FscilError("a model of ready features has no picture to explain")
     kind = output.suffix.removeprefix(".") or "png"
     if kind.lower() not in FigureCanvasBase.get_supported_filetypes():
         raise FscilError(f"{output}: pictures cannot be written as {kind!r}; take .png, .jpg, .webp, .svg or .pdf")
-    crop = torch.from_numpy(cut_picture(read(photo, model.view.pixels), model.view, None).copy())
-    image = finish(crop[None], model.view, None)
+    crop = torch.from_numpy(cut_picture(read(photo, model.framing.pixels), model.framing, None).copy())
+    image = finish(crop[None], model.framing, None)
     answer = answers(model, model.embed(image))[0]
     column = model.classes.index(answer.best[0][0])
     parts = [(TITLES.get(branch.name, branch.name), [branch]) for branch in model.branches]

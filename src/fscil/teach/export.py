@@ -21,7 +21,7 @@ from fscil.files import write_bytes, write_json
 from fscil.nn.branches import embed_shared, fused_form, fused_query
 from fscil.nn.folding import folded
 from fscil.teach.model import Model
-from fscil.teach.modelfile import digest
+from fscil.tensors import digest
 
 GRAPH, WEIGHTS, CLASSES = "model.onnx", "encoder.bin", "classes.json"
 CLASSIFIER = ("keys", "bias")
@@ -33,7 +33,7 @@ class Scores(nn.Module):
 
     def __init__(self, model: Model):
         super().__init__()
-        assert model.view is not None
+        assert model.framing is not None
         self.branches = nn.ModuleList(deepcopy(model.branches))
         plain: dict[int, nn.Module] = {}
         for branch in self.branches:  # without counting, devices and precision; shared encoders stay shared
@@ -43,8 +43,8 @@ class Scores(nn.Module):
         form = fused_form(model.branches)
         self.register_buffer("keys", form.keys.T.contiguous())
         self.register_buffer("bias", form.bias)
-        self.register_buffer("mean", torch.tensor(model.view.mean).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(model.view.std).view(1, 3, 1, 1))
+        self.register_buffer("mean", torch.tensor(model.framing.mean).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(model.framing.std).view(1, 3, 1, 1))
 
     def forward(self, image: Tensor) -> Tensor:
         query, offset = fused_query(self.branches, embed_shared(self.branches, (image - self.mean) / self.std))
@@ -53,7 +53,7 @@ class Scores(nn.Module):
 
 def to_onnx(model: Model, folder: Path) -> str:
     """Writes the three files and says what was written."""
-    if model.view is None or not model.names:
+    if model.framing is None or not model.names:
         raise FscilError("only a model that looks at photos and knows a class can be exported")
     try:
         import onnx
@@ -64,7 +64,7 @@ def to_onnx(model: Model, folder: Path) -> str:
     graph = _with_classifier(onnx, folder, frozen, scores)
     fresh = graph is None
     if graph is None:
-        graph = _traced(scores, model.view.pixels)
+        graph = _traced(scores, model.framing.pixels)
         weights = _write_weights(onnx, graph, folder)
         onnx.helper.set_model_props(graph, {"fscil": frozen, "weights": weights})
     write_bytes(folder / GRAPH, graph.SerializeToString())
@@ -82,7 +82,9 @@ def frozen_part(model: Model) -> str:
         if "prototypes" not in name
     }
     settings = [[b.name, b.relation, b.views, b.unit] for b in model.branches]
-    return digest(kept) + json.dumps([settings, model.view and [model.view.pixels, model.view.mean, model.view.std]])
+    return digest(kept) + json.dumps(
+        [settings, model.framing and [model.framing.pixels, model.framing.mean, model.framing.std]]
+    )
 
 
 def _traced(scores: Scores, pixels: int) -> Any:
@@ -136,14 +138,14 @@ def _with_classifier(onnx: Any, folder: Path, frozen: str, scores: Scores) -> An
 
 def _told(model: Model) -> dict[str, Any]:
     """What a program needs besides the graph."""
-    assert model.view is not None
+    assert model.framing is not None
     c = model.calibration
     return {
         "classes": model.classes,
         "image": {
             "layout": "float32 (n, 3, pixels, pixels), RGB, values 0..1",
-            "pixels": model.view.pixels,
-            "margin": model.view.margin,
+            "pixels": model.framing.pixels,
+            "margin": model.framing.margin,
             "how": "scale the short side to margin * pixels, take the centre",
         },
         "probabilities": {"temperature": c.temperature, "how": "softmax(temperature * scores)"},

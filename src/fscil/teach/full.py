@@ -10,18 +10,18 @@ from typing import Any
 from fscil import methods, settings
 from fscil.data import Protocol
 from fscil.data.folder import SUFFIXES
-from fscil.data.views import View
+from fscil.data.framing import Framing
 from fscil.errors import FscilError
-from fscil.experiment import Experiment, execute, plan
 from fscil.files import write_json
 from fscil.nn.pretrained import IMAGENET
+from fscil.running.experiment import RunSpec, execute, plan
 from fscil.teach import backbones
 from fscil.teach.learning import Tell, split
 from fscil.teach.model import Model
 from fscil.teach.photos import batches
 
 METHOD, DATASET = "kt_rcnet", "folder"
-GLANCE = View(8, *IMAGENET)  # enough to see whether a photo can be read
+GLANCE = Framing(8, *IMAGENET)  # enough to see whether a photo can be read
 
 
 def trained(
@@ -56,7 +56,7 @@ def trained(
     counts = {name: sum(p not in held for p in found) for name, found in of_class.items()}
     config = fitting(config, counts)
     protocol = Protocol(base_classes=len(counts), shots=1, split=str(place / "split.json"))
-    experiment = Experiment(
+    experiment = RunSpec(
         method=METHOD, dataset=DATASET, recipe=chosen, config=config, root=root, protocol=protocol, seed=seed, out=place
     )
     about = plan(experiment)["seconds"] / 60

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from fscil.errors import FscilError
-from fscil.nn.prototypes import Row
+from fscil.nn.prototypes import ClassSums
 
 Name: TypeAlias = str | int | float | bool
 Kind = Literal["learn", "teach", "forget", "rename", "erase"]
@@ -22,7 +22,7 @@ class Known:
     """All that a model holds of one class."""
 
     name: Name
-    rows: tuple[Row, ...]  # one per branch
+    rows: tuple[ClassSums, ...]  # one per branch
     photos: tuple[bytes, ...]  # digests of the photos it was taught from
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fscil.nn.prototypes import Row
+from fscil.nn.prototypes import ClassSums
 from fscil.teach.journal import Journal, Known, Step
 from fscil.teach.photos import DIGEST_BYTES
 
@@ -61,7 +61,7 @@ def read_steps(
     return steps
 
 
-def _step(told: Mapping[str, Any], rows: Iterator[tuple[Row, ...]]) -> Step:
+def _step(told: Mapping[str, Any], rows: Iterator[tuple[ClassSums, ...]]) -> Step:
     before = told["before"]
     if before is not None:
         before = tuple(None if known is None else _known(known, next(rows)) for known in before)
@@ -71,16 +71,16 @@ def _step(told: Mapping[str, Any], rows: Iterator[tuple[Row, ...]]) -> Step:
     return Step(told["kind"], labels, names, int(told["photos"]), told["renamed"], before, str(told["when"]))
 
 
-def _known(told: Mapping[str, Any], rows: tuple[Row, ...]) -> Known:
+def _known(told: Mapping[str, Any], rows: tuple[ClassSums, ...]) -> Known:
     return Known(told["name"], rows, tuple(bytes.fromhex(photo) for photo in told["photos"]))
 
 
-def _rows(tensors: Mapping[str, Tensor], branch: str) -> Iterator[Row]:
+def _rows(tensors: Mapping[str, Tensor], branch: str) -> Iterator[ClassSums]:
     if f"undo.{branch}.sums" not in tensors:
         return
     columns = (tensors[f"undo.{branch}.{name}"] for name in ("sums", "counts", "bias"))
     for total, count, bias in zip(*columns, strict=True):
-        yield Row(total.clone(), int(count), float(bias))
+        yield ClassSums(total.clone(), int(count), float(bias))
 
 
 def photo_tensors(photos: Mapping[int, tuple[bytes, ...]]) -> dict[str, Tensor]:

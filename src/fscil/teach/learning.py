@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.errors import FscilError
 from fscil.nn.relations import mean_of_labels
-from fscil.progress import Bar
+from fscil.running.progress import Bar
 from fscil.teach import calibration, transfer
 from fscil.teach.journal import Name, count
 from fscil.teach.looking import TURNS, Seen, glance, look
@@ -28,7 +28,7 @@ TRIED = 8  # photos that are encoded to see how fast it goes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class LearningPlan:
     """How the base classes are going to be learned."""
 
     strength: Literal["prototypes", "transfer", "full"]
@@ -82,7 +82,7 @@ def learn(
     return Lesson(len(taken), seen.unreadable, advice)
 
 
-def _learned(seen: Seen, taken: list[int], rows: Tensor, plan: Plan) -> Learned:
+def _learned(seen: Seen, taken: list[int], rows: Tensor, plan: LearningPlan) -> Learned:
     positions = [seen.positions[i] for i in taken]
     held = torch.tensor([p in plan.held for p in positions])
     for row in set(rows.tolist()) - set(rows[~held].tolist()):  # its other photos could not be read
@@ -116,20 +116,22 @@ def split(names: Sequence[Name], seed: int) -> Split:
     return Split(frozenset(held), frozenset(turned), trained)
 
 
-def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int) -> Plan:
+def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int) -> LearningPlan:
     """The strength asked for or, for `auto`, the strongest that takes seconds and that the photos suffice for."""
     parts = split(names, seed)
     able, why_not = _transferable(model, parts.trained)
     if strength == "transfer" and not able:
         raise FscilError(f"strength transfer is not possible: {why_not}; take strength prototypes")
     if strength == "full":
-        return Plan(strength="full", why="trained end to end", held=parts.held, turned=frozenset())
+        return LearningPlan(strength="full", why="trained end to end", held=parts.held, turned=frozenset())
     if strength == "prototypes" or not able:
         why = "as asked" if able else why_not
-        return Plan(strength="prototypes", why=why, held=parts.held, turned=frozenset())
+        return LearningPlan(strength="prototypes", why=why, held=parts.held, turned=frozenset())
     found = f"{count(len(parts.trained), 'class', 'classes')} with {count(len(names), 'photo')}"
     why = f"{found} suffice to train a complementary map"
-    return Plan(strength="transfer", why=why, held=parts.held, turned=parts.turned if model.view else frozenset())
+    return LearningPlan(
+        strength="transfer", why=why, held=parts.held, turned=parts.turned if model.framing else frozenset()
+    )
 
 
 def _transferable(model: Model, trained: Sequence[int]) -> tuple[bool, str]:
@@ -142,7 +144,7 @@ def _transferable(model: Model, trained: Sequence[int]) -> tuple[bool, str]:
     return True, ""
 
 
-def seconds(model: Model, sources: Sequence[Source], plan: Plan, settings: transfer.Settings) -> float:
+def seconds(model: Model, sources: Sequence[Source], plan: LearningPlan, settings: transfer.Settings) -> float:
     """About how long learning takes on this machine, from a few photos and two tasks."""
     tried = sources[:TRIED]
     began = time.perf_counter()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fscil.data.views import finish
+from fscil.data.framing import finish
 from fscil.errors import FscilError
-from fscil.progress import Bar
+from fscil.running.progress import Bar
 from fscil.teach.journal import Name
 from fscil.teach.model import Model
 from fscil.teach.photos import Batch, Source, Unreadable, batches, digests
@@ -58,14 +58,14 @@ def look(model: Model, sources: Sequence[Source], title: str = "", turn: Collect
 
 def _encoded(model: Model, sources: Sequence[Source], title: str, into: Glance) -> Iterator[tuple[Batch, Tensor]]:
     """Fills a glance batch by batch; gives each batch that holds photos, and its images (n, 3, p, p)."""
-    if model.view is None:
+    if model.framing is None:
         raise FscilError("this model was made from ready features; it cannot look at photos")
     parts = [[torch.empty(0, branch.encoder.dim)] for branch in model.branches]
     with Bar(title, len(sources), bool(title)) as bar:
-        for batch in batches(sources, model.view):
+        for batch in batches(sources, model.framing):
             into.unreadable += batch.unreadable
             if batch.positions:
-                images = finish(batch.crops, model.view, None)
+                images = finish(batch.crops, model.framing, None)
                 into.positions += batch.positions
                 for part, features in zip(parts, model.embed(images), strict=True):
                     part.append(features)

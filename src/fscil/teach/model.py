@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fscil.data.views import View
+from fscil.data.framing import Framing
 from fscil.errors import FscilError
 from fscil.nn.branches import Branch, embed_shared
 from fscil.nn.encoders import Encoder
 from fscil.nn.folding import folded
 from fscil.nn.readout import Readout
-from fscil.settings import suggestion
+from fscil.settings.names import suggestion
 from fscil.teach.calibration import Calibration
 from fscil.teach.journal import Journal, Kind, Known, Name, Step
 
@@ -37,7 +37,7 @@ class Model:
     """Branches with the names of their classes, the photos they have seen, a calibration and a journal."""
 
     branches: Sequence[Branch]
-    view: View | None  # how photos are shown to the encoder; None: it is given features
+    framing: Framing | None  # how photos are shown to the encoder; None: it is given features
     origin: Origin
     calibration: Calibration = field(default_factory=Calibration)
     journal: Journal = field(default_factory=Journal)

@@ -17,22 +17,22 @@ import torch
 from torch import Tensor
 
 import fscil
-from fscil.data.views import View
+from fscil.data.framing import Framing
 from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
-from fscil.runfolder import write_tensors
 from fscil.teach.backbones import FEATURES, Features
 from fscil.teach.calibration import Calibration
 from fscil.teach.journal import Journal
 from fscil.teach.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
 from fscil.teach.locks import locked
 from fscil.teach.model import Model, Origin
+from fscil.tensors import digest, write_tensors
 
 FORMAT = 1
 SCALARS = ("weight", "feature_scale")
-VIEW = ("pixels", "mean", "std", "margin")
+FRAMING = ("pixels", "mean", "std", "margin")
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 
 
@@ -46,7 +46,7 @@ def save(model: Model, path: str | Path) -> None:
         "origin": asdict(model.origin),
         "encoders": [{"dim": encoder.dim, "sha256": digest(encoder.state_dict())} for encoder in shared],
         "branches": [_branch_notes(branch, place[id(branch.encoder)]) for branch in model.branches],
-        "view": None if model.view is None else {name: getattr(model.view, name) for name in VIEW},
+        "view": None if model.framing is None else {name: getattr(model.framing, name) for name in FRAMING},
         "classes": [[label, name] for label, name in model.names.items()],
         "base": model.base,
         "calibration": asdict(model.calibration),
@@ -118,15 +118,6 @@ def load(path: str | Path) -> Model:
         raise FscilError(f"{path} is damaged ({told}); take an older copy of it") from problem
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of tensors and their names, the same whatever file they came from."""
-    total = hashlib.sha256()
-    for name, tensor in tensors.items():
-        total.update(name.encode())
-        total.update(tensor.contiguous().numpy().tobytes())
-    return total.hexdigest()
-
-
 def _kept(model: Model) -> dict[str, Tensor]:
     """All tensors of a model but the weights of its encoders."""
     kept = {name: tensor for branch in model.branches for name, tensor in _branch_tensors(branch).items()}
@@ -165,11 +156,13 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.sum().isfinite()):  # faster than to look at each number
             raise FscilError(f"{name} holds numbers that are not finite")
-    origin, view = Origin(**notes["origin"]), None
+    origin, framing = Origin(**notes["origin"]), None
     if notes["view"] is not None:
-        pixels, mean, std, margin = (notes["view"][name] for name in VIEW)
-        view = View(int(pixels), tuple(map(float, mean)), tuple(map(float, std)), margin=float(margin))
-    made = [_encoder(_part(tensors, f"encoder.{i}."), told, origin, view) for i, told in enumerate(notes["encoders"])]
+        pixels, mean, std, margin = (notes["view"][name] for name in FRAMING)
+        framing = Framing(int(pixels), tuple(map(float, mean)), tuple(map(float, std)), margin=float(margin))
+    made = [
+        _encoder(_part(tensors, f"encoder.{i}."), told, origin, framing) for i, told in enumerate(notes["encoders"])
+    ]
     parts = [(told, _part(tensors, f"branch.{told['name']}.")) for told in notes["branches"]]
     branches = [_branch(told, made[told["encoder"]], kept) for told, kept in parts]
     names = {int(label): name for label, name in notes["classes"]}
@@ -186,7 +179,7 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
         raise FscilError("it remembers photos of classes that it does not know")
     calibration = Calibration(**notes["calibration"])
     base, revision = int(notes["base"]), str(notes["revision"])
-    model = Model(branches, view, origin, calibration, Journal(steps), names, photos, base, revision)
+    model = Model(branches, framing, origin, calibration, Journal(steps), names, photos, base, revision)
     if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
         raise FscilError("what it holds is not what was saved")
     return model
@@ -196,13 +189,13 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], origin: Origin, view: View | None) -> Encoder:
+def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], origin: Origin, framing: Framing | None) -> Encoder:
     """The encoder with its weights from the file."""
-    if (view is None) != (origin.encoder == FEATURES):
+    if (framing is None) != (origin.encoder == FEATURES):
         raise FscilError("it does not say how its encoder is shown photos")
-    if view is None:
+    if framing is None:
         return Features(int(told["dim"]))
-    encoder = encoders.unsized(origin.encoder, view.pixels)
+    encoder = encoders.unsized(origin.encoder, framing.pixels)
     encoder.load_state_dict(state)
     if digest(encoder.state_dict()) != told["sha256"]:
         raise FscilError("the weights of its encoder are not those it was saved with")

@@ -21,9 +21,9 @@ from PIL import Image
 from torch import Tensor
 
 from fscil.data.folder import SUFFIXES
+from fscil.data.framing import Framing
 from fscil.data.images import cut_picture
 from fscil.data.pictures import from_array, upright_rgb
-from fscil.data.views import View
 from fscil.errors import FscilError
 
 Source: TypeAlias = str | Path | Image.Image | np.ndarray | Tensor
@@ -139,8 +139,8 @@ def _is_heic(path: Path) -> bool:
     return start[4:8] == b"ftyp" and (start[8:12] in HEIC_BRANDS or path.suffix.lower() in HEIC)
 
 
-def batches(sources: Sequence[Source], view: View, size: int = BATCH) -> Iterator[Batch]:
-    """The photos as crops of the view, batch by batch; the next batch is decoded while the caller works on this one."""
+def batches(sources: Sequence[Source], framing: Framing, size: int = BATCH) -> Iterator[Batch]:
+    """The photos as crops, batch by batch; the next batch is decoded while the caller works on this one."""
     with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MOST_PIXELS decides
         pending: deque[dict[int, Future[np.ndarray]]] = deque()
@@ -150,7 +150,7 @@ def batches(sources: Sequence[Source], view: View, size: int = BATCH) -> Iterato
             positions = range(start, min(start + size, len(sources)))
             pending.append({})
             for i in positions:
-                crop = repeated.get(id(sources[i])) or pool.submit(_crop, sources[i], view, i)
+                crop = repeated.get(id(sources[i])) or pool.submit(_crop, sources[i], framing, i)
                 if times[id(sources[i])] > 1:
                     repeated[id(sources[i])] = crop
                 pending[-1][i] = crop
@@ -160,8 +160,8 @@ def batches(sources: Sequence[Source], view: View, size: int = BATCH) -> Iterato
             yield _gathered(pending.popleft())
 
 
-def _crop(source: Source, view: View, position: int) -> np.ndarray:
-    return cut_picture(read(source, view.pixels, position), view, None).copy()  # writable, as torch wants it
+def _crop(source: Source, framing: Framing, position: int) -> np.ndarray:
+    return cut_picture(read(source, framing.pixels, position), framing, None).copy()  # writable, as torch wants it
 
 
 def _gathered(futures: dict[int, Future[np.ndarray]]) -> Batch:

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, draw
-from fscil.descent import Descent, optimiser, rate
 from fscil.nn.relations import class_means, euclid, losses_at_scales
-from fscil.progress import Bar
+from fscil.running.descent import Descent, optimiser, rate
+from fscil.running.progress import Bar
 
 FEWEST = 4  # photos a class needs to take part in a task
 ADAMW = Descent(epochs=1, optimizer="adamw", lr=1e-3, weight_decay=1e-2, schedule="cosine")

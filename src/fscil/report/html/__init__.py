@@ -1,0 +1,1 @@
+"""The self-contained HTML page: its blocks, charts and heat maps."""

@@ -1,0 +1,1 @@
+"""From settings to a finished run folder: the protocol, training, devices, costs."""

@@ -1,0 +1,204 @@
+"""From settings to a run folder: builds encoder, data, devices and precision, and hands them to the protocol."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fscil
+from fscil import methods
+from fscil.data import LARGEST_SEED, PUBLISHED, Protocol, benchmark, default_root
+from fscil.data.episodes import SmallClass
+from fscil.data.sessions import Benchmark, Session
+from fscil.errors import FscilError
+from fscil.files import FORMAT
+from fscil.methods.shared.method import Method
+from fscil.nn import encoders
+from fscil.running import planning, protocol
+from fscil.running.costs import forget_peak_memory
+from fscil.running.devices import check_count, launch
+from fscil.running.runfolder import RunFolder
+from fscil.running.training import CHECKPOINT_SECONDS, Run
+from fscil.settings import to_dict
+
+LIBRARIES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow", "safetensors")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One run: a method with its settings on a data set, with a seed."""
+
+    method: str
+    dataset: str
+    recipe: str
+    config: Any
+    root: Path | None = None
+    protocol: Protocol = PUBLISHED
+    seed: int = 0
+    out: Path = Path("runs")
+    devices: int = 1
+    precision: str = "auto"  # auto, float32 or bfloat16
+    command: str = ""
+    checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints in a stage of training
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise FscilError(f"--seed is {self.seed}, but must lie between 0 and {LARGEST_SEED}.")
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.dataset / f"{self.method}-{Path(self.recipe).stem}" / f"seed{self.seed}"
+
+
+def execute(experiment: RunSpec, tell: Callable[[Session], None] | None = None) -> Path:
+    """Runs an experiment, or the rest of it, and gives its run folder; `tell` hears of every finished session."""
+    e = experiment
+    forget_peak_memory()
+    sessions = benchmark(e.dataset, e.root, e.protocol)  # before `launch`: what is missing is made by one process
+    devices = launch(e.devices)
+    folder = RunFolder(e.folder, writable=devices.rank == 0)
+    precision = devices.agree(precision_of(e, folder, devices.device))
+    method = build(e, precision["used"], devices.device)
+    check_method(method, sessions)
+    if folder.writable:
+        planning.check_memory(method, base_session(method, sessions), e.devices)
+    folder.open(describe(e, method, sessions, precision))
+    with closing(folder):
+        cache = e.out / "cache"
+        run = Run(folder, e.seed, cache, devices, precision["used"], sessions.fingerprint(), e.checkpoint_seconds)
+        protocol.run(method, sessions, run, tell if folder.writable else None)
+        devices.agree("finished")  # nobody leaves before the first process has written everything
+    return e.folder
+
+
+def check(experiments: Iterable[RunSpec]) -> None:
+    """Refuses what one of several experiments cannot do, before any of them trains; data they share is read once."""
+    opened: dict[tuple[Any, ...], Benchmark] = {}
+    for e in experiments:
+        data = (e.dataset, e.root, e.protocol)
+        if data not in opened:
+            opened[data] = benchmark(*data)
+        try:
+            method = build(e, "float32", torch.device("cpu"))
+            check_method(method, opened[data])
+            planning.check_memory(method, base_session(method, opened[data]), e.devices)
+        except FscilError as problem:
+            raise FscilError(f"{e.method}: {problem}") from problem
+
+
+def plan(experiment: RunSpec) -> dict[str, Any]:
+    """Precision, parameters, compute, memory and estimated time of the base session; trains nothing."""
+    e = experiment
+    check_count(e.devices)
+    sessions = benchmark(e.dataset, e.root, e.protocol)
+    device = launch(1).device
+    precision = precision_of(e, RunFolder(e.folder), device)
+    method = build(e, precision["used"], device)
+    check_method(method, sessions)
+    cost = planning.cost(method, base_session(method, sessions), e.devices)
+    return {"precision": precision, **cost}
+
+
+def precision_of(experiment: RunSpec, folder: RunFolder, device: torch.device) -> dict[str, Any]:
+    """The precision asked for; for `auto` the one with which the run began, else the faster."""
+    begun, wanted = folder.described().get("precision"), experiment.precision
+    return begun if begun and wanted == "auto" else planning.choose_precision(wanted, device)
+
+
+def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
+    """The untrained method; its weights depend on the seed alone."""
+    c = experiment.config
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(experiment.seed)
+        encoder = encoders.build(c.encoder, c.pixels, c.weights).to(device, memory_format=torch.channels_last)
+        encoder.precision = getattr(torch, precision)
+        return methods.load(experiment.method).Method(c, encoder)
+
+
+def check_method(method: Method, sessions: Benchmark) -> None:
+    """Refuses what a method cannot do on a benchmark."""
+    check_views(method.config.views, sessions)
+    try:
+        method.check(sessions)
+    except SmallClass as problem:
+        raise problem.named(sessions.class_names) from problem
+
+
+def check_views(views: str, sessions: Benchmark) -> None:
+    """Refuses mirrored test views where a mirrored image may belong to another class."""
+    if views != "one" and not sessions.flips:
+        raise FscilError(
+            f"images of {sessions.name} change their class when mirrored: take --views one instead of {views}"
+        )
+
+
+def base_session(method: Method, sessions: Benchmark) -> Session:
+    return next(iter(sessions.sessions(held_out=method.config.held_out)))
+
+
+def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[str, Any]) -> dict[str, Any]:
+    """Everything needed to understand and repeat a run; the content of run.json."""
+    c = e.config
+    threads = torch.get_num_threads()
+    return {
+        "format": FORMAT,
+        "method": e.method,
+        "dataset": e.dataset,
+        "recipe": Path(e.recipe).stem,
+        "seed": e.seed,
+        "sessions": sessions.session_count,
+        "command": e.command,
+        "settings": to_dict(c),
+        "protocol": to_dict(e.protocol),
+        "versions": {"fscil": fscil.__version__, **{name: version(name) for name in LIBRARIES}},
+        "git": git_hash(),
+        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": threads, "devices": e.devices},
+        "precision": precision,
+        "class_names": list(sessions.class_names),
+        "first_seen": {str(label): session for label, session in sessions.first_seen.items()},
+        "encoder": c.encoder,
+        "pixels": c.pixels,
+        "mean": list(sessions.mean),
+        "std": list(sessions.std),
+        "parameters": sum(p.numel() for p in method.parameters()),
+        "pretrained": Path(c.weights).name if c.weights else "no",
+        "selection": "last epoch",
+        "keeps": method.needs.keeps(),
+        "encoder_needs": method.needs.of_encoder(),
+        "reconstruction": method.reconstruction,
+        "root": Path(e.root or default_root()).expanduser().resolve().name,
+        "benchmark_fingerprint": sessions.fingerprint(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+
+
+def git_hash() -> str:
+    """Commit of the source tree this package runs from, with a plus where files were changed; empty elsewhere."""
+    try:
+        _git("ls-files", "--error-unmatch", Path(__file__).name)  # else the commit of whatever the package lies in
+        return _git("rev-parse", "--short=12", "HEAD") + ("+" if _git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,190 @@
+"""What a run will cost before anything is learned: compute, time, memory, and the precision that is faster here."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fscil.data.images import FileImages
+from fscil.data.sessions import Session
+from fscil.errors import FscilError
+from fscil.methods.shared.method import Method, PlannedStage
+from fscil.nn.encoders import Encoder
+
+PRECISIONS = ("float32", "bfloat16")
+MASKS = "parametrizations"  # torch's name for what computes a weight
+READ = 16  # images read to see how long that takes
+PATIENCE = 0.3  # seconds, after which a precision is not timed any further
+
+
+def choose_precision(wanted: str, device: torch.device) -> dict[str, Any]:
+    """float32 or bfloat16; `auto` times a block of convolutions both ways and takes the faster."""
+    if wanted in PRECISIONS:
+        return {"used": wanted}
+    if wanted != "auto":
+        raise FscilError(f"unknown precision {wanted!r}; choose auto, {' or '.join(PRECISIONS)}")
+    seconds = block_seconds(device)
+    return {"used": min(PRECISIONS, key=lambda name: seconds[name]), "block_seconds": dict(seconds)}
+
+
+@functools.cache  # once per process: the seeds and methods of one command share their precision, and so their bases
+def block_seconds(device: torch.device) -> dict[str, float]:
+    """Seconds of a block of convolutions in each precision."""
+    return {name: _time_block(getattr(torch, name), device) for name in PRECISIONS}
+
+
+def _time_block(dtype: torch.dtype, device: torch.device) -> float:
+    """Seconds of the fastest of a few passes, forward and backward, through a residual block."""
+    with torch.random.fork_rng(devices=[]):
+        first, second = nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)
+    block = nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), second).to(device, memory_format=torch.channels_last)
+    x = torch.zeros(16, 64, 16, 16, device=device).to(memory_format=torch.channels_last)
+    times: list[float] = []
+    while len(times) < 5 and sum(times) < PATIENCE:
+        began = time.perf_counter()
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            block(x).float().sum().backward()
+        _wait(device)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def cost(method: Method, base: Session, devices: int = 1) -> dict[str, Any]:
+    """Compute, estimated seconds and memory of the base session, with the stages it is made of."""
+    encoder, stages = encoder_of(method), method.plan(base)
+    reading = _reading_seconds(method, base)
+    rows = [
+        {**vars(s), "macs": stage_macs(s, encoder), "seconds": _seconds(s, encoder) + (s.trained + s.encoded) * reading}
+        for s in stages
+    ]
+    apart = devices if torch.cuda.is_available() else 1  # processes on one CPU share the cores that were timed
+    return {
+        "parameters": sum(p.numel() for p in method.parameters()),
+        "stages": rows,
+        "macs": sum(row["macs"] for row in rows),
+        "seconds": sum(row["seconds"] for row in rows) / apart,
+        "memory_bytes": memory_needed(method, base, devices),
+        "memory_available_bytes": memory_available(),
+    }
+
+
+def encoder_of(method: Method) -> Encoder:
+    """The encoder by which everything is estimated: the first, where a method has several."""
+    return next(module for module in method.modules() if isinstance(module, Encoder))
+
+
+def stage_macs(stage: PlannedStage, encoder: Encoder) -> int:
+    """Three forward passes for an image trained on, one for an image only encoded."""
+    return (3 * stage.trained + stage.encoded) * encoder.macs(stage.pixels)
+
+
+def _seconds(stage: PlannedStage, encoder: Encoder) -> float:
+    """One timed step on a few images, scaled to the stage."""
+    images = torch.zeros(min(stage.batch, 32), 3, stage.pixels, stage.pixels).to(memory_format=torch.channels_last)
+    best = min(_time_step(encoder, images, stage.trained > 0) for _ in range(2))  # the first also warms up
+    encoder.zero_grad()
+    per_forward = best / len(images) / (3 if stage.trained else 1)
+    return (3 * stage.trained + stage.encoded) * per_forward
+
+
+def _reading_seconds(method: Method, base: Session) -> float:
+    """Seconds in which one training image is read and augmented, a few timed; workers read files side by side."""
+    some, side_by_side = base.train.select(range(min(READ, len(base.train)))), 1
+    if isinstance(some, FileImages):
+        side_by_side, some.workers = max(some.workers, 1), 0  # timed in this process: workers take long to start
+    began = time.perf_counter()
+    next(some.batches([torch.arange(len(some))], method.train_framing(base), torch.Generator().manual_seed))
+    return (time.perf_counter() - began) / len(some) / side_by_side
+
+
+def _time_step(encoder: Encoder, images: Tensor, trained: bool) -> float:
+    began = time.perf_counter()
+    with torch.set_grad_enabled(trained):
+        features = encoder(images)
+    if trained:
+        features.sum().backward()
+    _wait(next(encoder.parameters()).device)
+    return time.perf_counter() - began
+
+
+def memory_needed(method: Method, base: Session, devices: int = 1) -> int:
+    """Bytes of parameters, gradients and momenta, and of the activations of the largest training step."""
+    parameters = 4 * 4 * sum(p.numel() for p in method.parameters())
+    encoder = encoder_of(method)
+    steps = [stage.batch * activation_bytes(encoder, stage.pixels) for stage in method.plan(base) if stage.trained]
+    return devices * parameters + max(steps, default=0)
+
+
+def activation_bytes(encoder: Encoder, pixels: int) -> int:
+    """Bytes that the backward pass of one image keeps: the output of every layer, in float32."""
+    total = 0
+    encoder.macs(pixels)  # refuses images the encoder cannot take
+
+    def count(module: nn.Module, inputs: Any, output: Any) -> None:
+        nonlocal total
+        total += output.numel() * 4 if isinstance(output, Tensor) else 0
+
+    parts = [(name, dict(part.named_children()).keys()) for name, part in encoder.named_modules()]
+    layers = [name for name, inside in parts if inside <= {MASKS} and MASKS not in name]  # a mask is no activation
+    hooks = [encoder.get_submodule(layer).register_forward_hook(count) for layer in layers]
+    before = encoder.training
+    with torch.no_grad():
+        encoder.eval()(torch.zeros(1, 3, pixels, pixels))
+    encoder.train(before)
+    for hook in hooks:
+        hook.remove()
+    return total
+
+
+def memory_available() -> int:
+    """Bytes this process may still use: free memory, or what a control group leaves; on a GPU, what is free there."""
+    if torch.cuda.is_available():
+        return torch.cuda.mem_get_info()[0]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(min(free, left_in_groups(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))))
+
+
+def left_in_groups(root: Path, told: Path) -> float:
+    """Bytes that the control groups of this process leave it; infinite where they limit nothing."""
+    try:
+        named = next(line[3:] for line in told.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        named = ""
+    inner = root / named.lstrip("/")  # a container may see nothing but the root
+    return min(_left_in_group(group) for group in (inner, *inner.parents))
+
+
+def _left_in_group(group: Path) -> float:
+    """Bytes that a control group leaves; file cache counts as free, because it is given up where memory is needed."""
+    try:
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return limit - used + int(told["inactive_file"]) + int(told["active_file"])
+    except (OSError, ValueError, KeyError):  # no such group, or its limit is "max"
+        return math.inf
+
+
+def check_memory(method: Method, base: Session, devices: int = 1) -> None:
+    """Refuses a run that cannot fit, before it has cost anything."""
+    needed, available = memory_needed(method, base, devices), memory_available()
+    if needed > available:
+        raise FscilError(
+            f"this run needs about {needed / 2**30:.1f} GiB of memory and {available / 2**30:.1f} GiB are free; "
+            "take --recipe small, smaller --pixels, --base.batch or, for episodes, --way and --query"
+        )

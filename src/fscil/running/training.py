@@ -1,0 +1,131 @@
+"""Run: the only door through which a method reaches the outside: randomness, devices, stages of training, caches."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import fscil
+from fscil.data.images import Framing, Images
+from fscil.errors import FscilError
+from fscil.files import remove_abandoned
+from fscil.nn.compute import Meter, counting
+from fscil.running.costs import Cost, Stopwatch
+from fscil.running.descent import Descent
+from fscil.running.devices import Devices
+from fscil.running.runfolder import RunFolder
+from fscil.running.stages import Epoch, Loop
+from fscil.tensors import digest, load_into, read_tensors, write_tensors
+
+CHECKPOINT_SECONDS = 120.0
+DECISIVE = (  # source files that decide what training computes, as patterns below the package
+    "nn/*.py",
+    "data/*.py",
+    "running/training.py",
+    "running/stages.py",
+    "running/descent.py",
+    "methods/shared/base.py",
+    "methods/shared/method.py",
+)
+
+
+@dataclass
+class Run:
+    """What a method may use of the outside: epochs(), cached(), rng() and batches of images."""
+
+    folder: RunFolder
+    seed: int
+    cache: Path
+    devices: Devices = field(default_factory=Devices)
+    precision: str = "float32"
+    fingerprint: str = ""  # digest of the data, so that nothing cached is shared between different data
+    checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints of a stage; 0: after every step
+    session: int = 0
+    stages: list[Cost] = field(default_factory=list)
+    meter: Meter = field(default_factory=Meter)
+
+    def __post_init__(self) -> None:
+        self.watch = Stopwatch(Cost("learn"), self.meter, self.devices)
+
+    @property
+    def rank(self) -> int:
+        return self.devices.rank
+
+    @property
+    def world(self) -> int:
+        return self.devices.count
+
+    def rng(self, *purpose: object) -> torch.Generator:
+        """A generator of its own for each purpose: adding one never changes the numbers of another."""
+        digest = hashlib.sha256(json.dumps([self.seed, self.session, *map(str, purpose)]).encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+
+    def batches(self, images: Images, framing: Framing, batch: int = 500) -> Iterator[Tensor]:
+        """All images in order, under a framing without randomness."""
+        return images.batches(torch.arange(len(images)).split(batch) if len(images) else [], framing)
+
+    def epochs(self, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int) -> Iterator[Epoch]:
+        """Trains the parameters of `trains` that need gradients; a checkpoint holds the whole state of `keeps`.
+
+        A stage that was finished before is loaded and yields nothing; an interrupted one goes on at its checkpoint.
+        """
+        loop = Loop(self, name, keeps, trains, descent, steps)
+        self.stages.append(loop.stage)
+        with torch.random.fork_rng(devices=[]):  # random layers are seeded step by step
+            yield from loop.epochs()
+
+    def cached(self, name: str, key: dict[str, Any], module: nn.Module, make: Callable[[], None]) -> None:
+        """Fills `module` by `make()`, or by what another run made of the same module with this key on the same data."""
+        start = {"start": digest(module.state_dict()), "data": self.fingerprint, "seed": self.seed}
+        machine = {"precision": self.precision, "devices": self.world, "torch": torch.__version__}
+        code = {"fscil": fscil.__version__, "code": code_digest()}
+        full = json.dumps({**key, **start, **machine, **code}, sort_keys=True)
+        file = self.cache / f"{name}-{hashlib.sha256(full.encode()).hexdigest()[:16]}.safetensors"
+        if self.devices.agree(file.exists()):
+            self._take(file, full, module)
+            return
+        before = len(self.stages)
+        make()
+        if self.folder.writable:
+            notes = {"key": full, "stages": [vars(stage) for stage in self.stages[before:]]}
+            remove_abandoned(self.cache)
+            write_tensors(file, module.state_dict(), notes)
+
+    def _take(self, file: Path, key: str, module: nn.Module) -> None:
+        """Loads a cached module; what it cost counts as if this run had trained it."""
+        tensors, notes = read_tensors(file)
+        if notes.get("key") != key:
+            raise FscilError(f"{file} was made with other settings than its name says; delete it and run again")
+        load_into(module, tensors, file)
+        for stage in notes["stages"]:
+            self.stages.append(Cost(**stage))
+            self.watch.inherit(self.stages[-1])
+
+    @contextmanager
+    def learning(self, session: int) -> Iterator[Cost]:
+        """Counts everything a method does while it learns one session."""
+        total = Cost("learn")
+        self.session, self.stages = session, []
+        self.watch = Stopwatch(total, self.meter, self.devices)
+        with counting(self.meter):
+            yield total
+        self.watch.read()
+        total.steps = sum(stage.steps for stage in self.stages)
+
+
+@functools.cache
+def code_digest() -> str:
+    """Digest of the source files that decide what a trained base is: one that older code trained is not taken over."""
+    package, total = Path(__file__).parent.parent, hashlib.sha256()
+    for file in sorted(file for pattern in DECISIVE for file in package.glob(pattern)):
+        total.update(file.name.encode() + file.read_bytes())
+    return total.hexdigest()

@@ -1,0 +1,104 @@
+"""The arrows between folders point one way."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent.parent / "src" / "fscil"
+
+UPPER_FLOOR = ("running.experiment", "running.protocol", "running.planning")
+DOORS = ("command", "report", "teach", "classifier")  # where users come in; nothing below knows them
+
+# Folder or module -> what it must not import.
+FORBIDDEN = {
+    "settings": ("running", "data", "nn", "methods", "tensors", "metrics", *DOORS),
+    "errors.py": ("running", "data", "nn", "methods", "settings", "tensors", "files", "metrics", *DOORS),
+    "files.py": ("running", "data", "nn", "methods", "settings", "tensors", "metrics", *DOORS),
+    "tensors.py": ("running", "data", "nn", "methods", "settings", "metrics", *DOORS),
+    "metrics.py": ("running", "data", "nn", "methods", "settings", "tensors", *DOORS),
+    "data": ("methods", "nn", *UPPER_FLOOR, "running.training", "running.stages", "running.runfolder", *DOORS),
+    "nn": ("methods", *UPPER_FLOOR, "running.training", "running.stages", "running.runfolder", *DOORS),
+    "methods": (*UPPER_FLOOR, *DOORS),
+    "running": DOORS,
+    "running/training.py": ("methods", *UPPER_FLOOR),
+    "running/stages.py": ("methods", *UPPER_FLOOR),
+    "running/descent.py": ("methods", "data", *UPPER_FLOOR),
+    "running/costs.py": ("methods", "data", *UPPER_FLOOR),
+    "running/devices.py": ("methods", "data", *UPPER_FLOOR),
+    "running/progress.py": ("methods", "data", "nn", *UPPER_FLOOR),
+    "running/runfolder.py": ("methods", "data", "nn", "running.training", *UPPER_FLOOR),
+    "running/planning.py": ("running.training", "running.protocol", "running.experiment"),
+    "running/protocol.py": ("running.experiment",),
+    "report": ("methods", "nn", "data", "running", "tensors", "command", "teach", "classifier"),
+    "teach": ("report", "command", "classifier"),
+    "teach/model.py": ("methods", "running", "teach.photos", "teach.looking"),
+    "teach/modelfile.py": ("methods", "running", "teach.learning", "teach.looking"),
+    "teach/learning.py": ("methods", "running.training", *UPPER_FLOOR, "teach.modelfile", "teach.full"),
+    "classifier.py": ("methods", "running", "report", "command", "teach.full"),
+}
+
+
+def imports(file: Path) -> set[str]:
+    """Names below fscil that a file imports: fscil.nn.heads -> nn, fscil.teach.photos -> teach, teach.photos."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fscil":
+            parts = node.module.split(".")[1:]
+            found |= {".".join(parts[:2])} if len(parts) > 1 else set()
+            found |= {".".join([*parts, alias.name]) for alias in node.names if len(parts) < 2}
+        if isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix("fscil.") for alias in node.names if alias.name.startswith("fscil.")}
+    return found | {name.split(".")[0] for name in found}
+
+
+def files(place: str) -> list[Path]:
+    path = PACKAGE / place
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+@pytest.mark.parametrize("place", FORBIDDEN)
+def test_arrows_point_one_way(place: str) -> None:
+    against = {str(file.relative_to(PACKAGE)): imports(file) & set(FORBIDDEN[place]) for file in files(place)}
+    assert not {file: names for file, names in against.items() if names}
+
+
+def test_of_the_images_nn_knows_the_stores_alone() -> None:
+    """A memory of exemplars holds images; sessions and data sets are none of its business."""
+    known = {
+        node.module
+        for file in files("nn")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fscil.data")
+    }
+    assert known == {"fscil.data.images"}
+
+
+def test_every_module_is_in_the_table() -> None:
+    page = (PACKAGE.parent.parent / "docs" / "architecture.md").read_text("utf-8")
+    folders = [folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists()]
+    modules = [file.name for room in (".", "running", "command", "teach") for file in PACKAGE.glob(f"{room}/[!_]*.py")]
+    assert [name for name in (*modules, *(f"{folder}/" for folder in folders)) if f"`{name}`" not in page] == []
+
+
+def test_nothing_imports_a_particular_method() -> None:
+    names = {file.stem for file in files("methods") if not file.stem.startswith("_")}
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "fscil.methods":
+                assert not names & {alias.name for alias in node.names}, file
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fscil.methods."):
+                method = node.module.split(".")[2]
+                assert method not in names or file.stem == f"_{method}", file  # a method's own helper may know its type
+
+
+def test_the_top_level_stays_small() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= 8
+
+
+def test_the_check_sees_imports(tmp_path: Path) -> None:
+    file = tmp_path / "one.py"
+    file.write_text("from fscil.nn.heads import CosineHead\nimport fscil.report\nfrom fscil import methods\n")
+    assert imports(file) == {"nn", "nn.heads", "report", "methods"}
+    file.write_text("from fscil.teach import photos\n")
+    assert imports(file) == {"teach", "teach.photos"}

@@ -1,0 +1,83 @@
+"""docs/teach.md, executed word for word, in order."""
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fscil.command import cli
+from fscil.data.images import cut_picture
+from fscil.teach import modelfile
+from fscil.teach.looking import glance
+from fscil.teach.photos import read
+from packages import installed
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "teach.md"
+BLOCKS = re.findall(r"```(python)?\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+EXTRAS = {"export": ("onnxruntime", "onnx", "onnxscript"), "explain": ("pytorch_grad_cam",)}
+
+SAID = {  # what the page promises about the answers
+    "fscil learn photos/ --save things.fscil": (
+        r"prototypes: fewer than five classes .*\nthings.fscil: learned 3 classes from 24 photos"
+    ),
+    "fscil predict things.fscil moon/5.jpg moon/6.jpg": r"moon/5.jpg: moon [01]\.\d\d\nmoon/6.jpg: moon [01]\.\d\d",
+    "fscil predict things.fscil photos/ball/0.jpg --json": r'"class": "ball", "known": true',
+    "fscil undo things.fscil": r"undone: forgot 'leaf'; things.fscil knows 4 classes",
+    "fscil classes things.fscil": r"full moon +5 +taught(.|\n)*renamed 'moon' to 'full moon'",
+    'fscil forget things.fscil "full moon" --erase': r"erased 'full moon'; things.fscil knows 3 classes",
+    "fscil evaluate things.fscil photos/": r"24 photos of 3 classes: 100.0 % right(.|\n)*AUROC",
+    "fscil card things.fscil": r"efficientnet_lite0, 224 px, weights: ImageNet \(licence: Apache-2.0\)",
+    "fscil export things.fscil --onnx out/": r"wrote model.onnx, encoder.bin and classes.json; 3 classes",
+    "fscil explain things.fscil photos/ball/0.jpg -o why.png": r"why.png: where the relations to 'ball' look",
+}
+
+
+def missing(line: str) -> list[str]:
+    """Packages of an extra that the command needs and that are not there."""
+    return [name for name in EXTRAS.get(line.split()[1], ()) if importlib.util.find_spec(name) is None]
+
+
+def exported_graph_answers(photo: str) -> None:
+    """The graph of the real encoder says in ONNX Runtime what the model says in PyTorch."""
+    import onnxruntime
+
+    model = modelfile.load("things.fscil")
+    crop = cut_picture(read(photo, model.framing.pixels), model.framing, None).copy()
+    image = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 255
+    scores = onnxruntime.InferenceSession("out/model.onnx").run(["scores"], {"image": image.numpy()})[0]
+    expected = model.scores(glance(model, [photo]).features)
+    torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=1e-4)
+
+
+def test_the_page_works_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed("efficientnet_lite0")
+    monkeypatch.chdir(tmp_path)
+    run, skipped = [], []
+    for language, text in BLOCKS:
+        if language:
+            exec(compile(text, str(PAGE), "exec"), {"__name__": "page"})
+            continue
+        for line in text.strip().splitlines():
+            if line.startswith("pip "):
+                continue
+            if missing(line):
+                skipped.append(line)
+                continue
+            monkeypatch.setattr(sys, "argv", shlex.split(line))
+            capsys.readouterr()
+            cli.main()
+            said = capsys.readouterr().out
+            assert re.search(SAID.get(line, "."), said), f"{line}\n{said}"
+            run.append(line)
+    assert set(SAID) <= {*run, *skipped}
+    assert b"full moon" not in Path("things.fscil").read_bytes()
+    assert modelfile.load("things.fscil").classes == ["ball", "box", "leaf"]
+    if not missing("fscil export"):
+        exported_graph_answers("photos/ball/0.jpg")
+    assert Path("why.png").is_file() or any("explain" in line for line in skipped)

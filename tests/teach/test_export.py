@@ -1,0 +1,95 @@
+"""ONNX: one graph that needs nothing of this package, and of which teaching changes only the small part."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from albums import BIRDS
+from fscil.errors import FscilError
+from fscil.nn import encoders
+from fscil.teach import backbones, export, learning, teaching
+from fscil.teach.model import Model
+from tiny import tiny_encoder
+
+ort = pytest.importorskip("onnxruntime", reason="export needs the extra fscil[onnx]")
+pytest.importorskip("onnxscript", reason="export needs the extra fscil[onnx]")
+
+
+def both(model: Model, folder: Path, photos: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of random images by ONNX Runtime and by PyTorch."""
+    images = np.random.RandomState(photos).rand(photos, 3, 32, 32).astype(np.float32)
+    scores = ort.InferenceSession(str(folder / "model.onnx")).run(["scores"], {"image": images})[0]
+    mean, std = (torch.tensor(numbers).view(1, 3, 1, 1) for numbers in (model.framing.mean, model.framing.std))
+    return scores, model.scores(model.embed((torch.from_numpy(images) - mean) / std)).numpy()
+
+
+def test_the_graph_equals_the_model_and_grows_with_it(birds: Model, hoopoes: list[Path], tmp_path: Path) -> None:
+    said = export.to_onnx(birds, tmp_path / "out")
+    assert said.endswith("wrote model.onnx, encoder.bin and classes.json; 6 classes")
+    for photos in (1, 5):
+        scores, expected = both(birds, tmp_path / "out", photos)
+        assert scores.shape == (photos, 6)
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
+    weights = (tmp_path / "out" / "encoder.bin").read_bytes()
+    teaching.teach(birds, ["hoopoe"] * 5, hoopoes[:5])
+    birds.forget("crow")
+    (tmp_path / "out" / "encoder.bin").chmod(0o444)
+    assert "encoder.bin stays as it was" in export.to_onnx(birds, tmp_path / "out")
+    assert (tmp_path / "out" / "encoder.bin").read_bytes() == weights
+    scores, expected = both(birds, tmp_path / "out", 3)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    told = json.loads((tmp_path / "out" / "classes.json").read_text())
+    assert told["classes"] == [*BIRDS[1:], "hoopoe"]
+    assert told["known"]["threshold"] == birds.calibration.threshold
+    graph = (tmp_path / "out" / "model.onnx").read_bytes()
+    assert str(Path(export.__file__).parent).encode() not in graph  # no paths of this machine
+
+
+def test_only_what_teaching_changes_may_be_replaced(birds: Model, hoopoes: list[Path], tmp_path: Path) -> None:
+    before = export.frozen_part(birds)
+    teaching.teach(birds, ["hoopoe"] * 5, hoopoes[:5])
+    assert export.frozen_part(birds) == before
+    birds.branches[1].weight.fill_(3.0)
+    assert export.frozen_part(birds) != before
+    (tmp_path / "model.onnx").write_text("something else")
+    assert export._with_classifier(pytest.importorskip("onnx"), tmp_path, before, export.Scores(birds)) is None
+
+
+def test_features_cannot_be_exported(tmp_path: Path) -> None:
+    with pytest.raises(FscilError, match="only a model that looks at photos"):
+        export.to_onnx(backbones.of_features(3), tmp_path)
+
+
+def test_weights_of_another_model_are_not_kept(birds: Model, tmp_path: Path) -> None:
+    export.to_onnx(birds, tmp_path)
+    weights = (tmp_path / "encoder.bin").read_bytes()
+    (tmp_path / "encoder.bin").write_bytes(bytes(len(weights)))  # as if another export had been stopped half-way
+    assert "encoder.bin stays" not in export.to_onnx(birds, tmp_path)
+    scores, expected = both(birds, tmp_path, 2)  # not the bytes: the exporter may arrange the same net in two ways
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+def test_mirrored_views_are_part_of_the_graph(album: Path, tmp_path: Path) -> None:
+    model = backbones.of_encoder("tiny", pixels=32, views="flip")
+    shown = sorted(album.glob("*/[0-5].png"))
+    learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
+    export.to_onnx(model, tmp_path)
+    scores, expected = both(model, tmp_path, 2)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+def test_batch_norms_are_folded(album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(encoders.BUILDERS, "normed", lambda pixels, weights: tiny_encoder())
+    model = backbones.of_encoder("normed", pixels=32)
+    shown = sorted(album.glob("*/[0-5].png"))
+    learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
+    export.to_onnx(model, tmp_path)
+    graph = pytest.importorskip("onnx").load(tmp_path / "model.onnx", load_external_data=False).graph
+    kinds = [node.op_type for node in graph.node]
+    assert kinds.count("Conv") == 2
+    assert "BatchNormalization" not in kinds
+    scores, expected = both(model, tmp_path, 2)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)

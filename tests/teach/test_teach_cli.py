@@ -1,0 +1,296 @@
+"""The verbs for people with photos, as they are printed in the documentation."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from albums import BIRDS, photos, picture
+from fscil import Classifier
+from fscil.command import cli
+from fscil.teach import backbones, modelfile
+
+Fscil = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture
+def fscil_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Fscil:
+    """Runs `fscil …` in this process and an empty folder: exit code, what was said, what was complained about."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("warnings.formatwarning", None)
+
+    def command(*tokens: object) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fscil", *map(str, tokens)])
+        capsys.readouterr()
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
+    fscil_command: Fscil, album: Path, tmp_path: Path
+) -> None:
+    for kind, name in enumerate(BIRDS):
+        photos(tmp_path / "photos" / name, kind, range(6))
+    (tmp_path / "photos" / "owl" / "broken.jpg").write_text("no photo")
+    (tmp_path / "photos" / "nobody").mkdir()
+    learn = ("learn", "photos/", "--save", "birds.fscil", "--encoder", "tiny", "--pixels", 32)
+    code, said, complaints = fscil_command(*learn)
+    assert (code, "fscil:" in complaints) == (0, False)
+    lines = said.splitlines()
+    assert lines[0] == "class 'nobody' has no photos and is left out"
+    assert re.match(r"transfer: 6 classes with 37 photos suffice to train a complementary map; about \d+ s", lines[1])
+    assert lines[-2].startswith("1 of 37 photos left out: photos/owl/broken.jpg is no picture")
+    assert lines[-1].startswith("birds.fscil: learned 6 classes from 36 photos in ")
+    assert modelfile.load("birds.fscil").classes == list(BIRDS)
+    code, _, complaints = fscil_command(*learn)
+    assert code == 2
+    assert "birds.fscil exists; add classes to it with fscil teach" in complaints
+    assert fscil_command(*learn, "--overwrite", "--strength", "prototypes")[0] == 0
+    assert modelfile.load("birds.fscil").origin.strength == "prototypes"
+
+
+def test_teach_predict_correct_and_list(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    code, said, _ = fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
+    assert code == 0
+    assert said.splitlines()[-1] == f"taught 'hoopoe' from 5 photos; {birds_file} knows 7 classes"
+    _, said, _ = fscil_command("predict", birds_file, hoopoes[6])
+    assert re.fullmatch(r"hoopoe [01]\.\d\d\n", said)
+    _, said, _ = fscil_command("rename", birds_file, "jay", "blue jay")
+    assert said == "renamed 'jay' to 'blue jay'\n"
+    fscil_command("forget", birds_file, "owl")
+    assert modelfile.load(birds_file).classes == ["crow", "blue jay", "kite", "robin", "wren", "hoopoe"]
+    _, said, _ = fscil_command("undo", birds_file)
+    assert said == f"undone: forgot 'owl'; {birds_file} knows 7 classes\n"
+    _, said, _ = fscil_command("classes", birds_file)
+    assert re.search(r"hoopoe +5 +taught", said)
+    assert re.search(r"crow +10 +base", said)
+    assert "taught 'hoopoe' from 5 photos" in said
+    assert "renamed 'jay' to 'blue jay'" in said
+    _, said, _ = fscil_command("forget", birds_file, "blue jay", "--erase")
+    assert said.startswith(f"erased 'blue jay'; {birds_file} knows 6 classes\nit was a base class")
+    fscil_command("forget", birds_file, "owl")
+    _, said, _ = fscil_command("forget", birds_file, "owl", "--erase")
+    assert "it was a base class" in said
+    _, said, _ = fscil_command("forget", birds_file, "hoopoe", "--erase")
+    assert "it was a base class" not in said
+    code, _, complaints = fscil_command("undo", birds_file)
+    assert code == 2
+    assert complaints == "fscil: the last change cannot be undone: it erased a class, which is final\n"
+
+
+def test_a_folder_can_be_taught_and_asked(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    assert fscil_command("teach", birds_file, "hoopoe", hoopoes[0].parent)[0] == 0
+    _, said, _ = fscil_command("predict", birds_file, hoopoes[0].parent)
+    assert [line.split(": ")[1].split()[0] for line in said.splitlines()] == ["hoopoe"] * 8
+
+
+def test_predictions_as_json_with_the_unreadable_named(
+    fscil_command: Fscil, birds_file: Path, album: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken ö.jpg").write_text("no photo")
+    code, said, complaints = fscil_command("predict", birds_file, album / "owl" / "0.png", "broken ö.jpg", "--json")
+    first, second = map(json.loads, said.splitlines())
+    assert code == 0
+    assert first["class"] == "owl"
+    assert first["known"] is True
+    assert sum(best["probability"] for best in first["best"]) <= 1.001
+    assert len(first["best"]) == 3
+    assert second == {"photo": "broken ö.jpg", "error": "is no picture that can be read"}
+    assert complaints == "fscil: broken ö.jpg is no picture that can be read\n"
+    code, _, complaints = fscil_command("predict", birds_file, "broken ö.jpg")
+    assert code == 2
+    assert "none of the photos could be read" in complaints
+
+
+def test_unknown_photos_are_not_sure(fscil_command: Fscil, birds_file: Path, tmp_path: Path) -> None:
+    picture(66, 0).save(tmp_path / "garden.png")
+    _, said, _ = fscil_command("predict", birds_file, "garden.png")
+    assert re.fullmatch(r"not sure \(nearest: \w+ 0\.\d\d, \w+ 0\.\d\d\)\n", said)
+
+
+def test_evaluate_reports_classes_and_strangers(
+    fscil_command: Fscil, birds_file: Path, hoopoes: list[Path], tmp_path: Path
+) -> None:
+    fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
+    for kind, name in [(0, "crow"), (3, "owl"), (50, "hoopoe")]:
+        photos(tmp_path / "test" / name, kind, range(20, 24))
+    code, said, _ = fscil_command("evaluate", birds_file, "test")
+    assert code == 0
+    assert said.startswith("12 photos of 3 classes: 100.0 % right\nbase 100.0 %, taught later 100.0 %")
+    assert "unknown photos (photos whose class was hidden): AUROC" in said
+    photos(tmp_path / "test" / "stranger", 90, range(5))
+    (tmp_path / "test" / "stranger" / "empty.jpg").touch()
+    _, said, _ = fscil_command("evaluate", birds_file, "test")
+    assert said.startswith("1 of 18 photos left out: test/stranger/empty.jpg is empty")
+    assert "unknown photos (5 photos of stranger): AUROC 1.000, 0.0 % taken for known" in said
+    photos(tmp_path / "other" / "stranger", 90, range(2))
+    code, _, complaints = fscil_command("evaluate", birds_file, "other")
+    assert code == 2
+    assert "name the folders like its classes" in complaints
+
+
+def test_the_card_tells_what_it_is(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
+    code, said, _ = fscil_command("card", birds_file)
+    assert code == 0
+    for promise in (
+        "tiny, 32 px, weights: ImageNet",
+        "7 classes from 65 photos, 1 of them taught later",
+        "held-out base photos",
+        "AUROC",
+        "taught 'hoopoe'",
+    ):
+        assert promise in said
+
+
+BAD = {
+    "no such model": (("predict", "none.fscil", "a.jpg"), "none.fscil does not exist"),
+    "no such class": (("forget", "{birds}", "jayy"), "the model knows no class 'jayy'; did you mean 'jay'?"),
+    "a name that is taken": (("rename", "{birds}", "jay", "owl"), "there is already a class 'owl'"),
+    "an empty name": (("teach", "{birds}", " ", "a.jpg"), "a class needs a name"),
+    "no such photo": (("teach", "{birds}", "hoopoe", "*.jpg"), "*.jpg does not exist"),
+    "an empty folder": (("predict", "{birds}", "sub"), "there are no photos in sub"),
+    "an empty folder to teach": (("teach", "{birds}", "hoopoe", "sub"), "there are no photos in sub"),
+    "no class folders": (
+        ("learn", ".", "--save", "new.fscil", "--encoder", "tiny"),
+        "holds no photos in class folders",
+    ),
+    "an unknown encoder": (
+        ("learn", "{album}", "--save", "new.fscil", "--encoder", "efficientnet_lite"),
+        "did you mean 'efficientnet_lite",
+    ),
+    "an impossible rate": (
+        ("learn", "{album}", "--save", "new.fscil", "--false-acceptance", "2"),
+        "must lie between 0 and 1",
+    ),
+    "an impossible seed": (
+        ("learn", "{album}", "--save", "new.fscil", "--seed", str(2**70)),
+        "--seed is 1180591620717411303424, but must lie between 0 and 4294967295",
+    ),
+    "an encoder nobody has trained": (
+        ("learn", "{album}", "--save", "new.fscil", "--encoder", "fast"),
+        "encoder fast has no pretrained weights; take efficientnet_lite0, resnet18 or timm:NAME, or train it",
+    ),
+    "a model that is none": (("classes", "{album}/owl/0.png"), "is no model file"),
+    "nothing to undo": (("undo", "{birds}"), "there is nothing to undo"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_sentence_and_loses_nothing(
+    fscil_command: Fscil, birds_file: Path, album: Path, kind: str
+) -> None:
+    tokens, sentence = BAD[kind]
+    birds_file = birds_file.rename(birds_file.with_suffix(".model"))
+    (birds_file.parent / "sub").mkdir()
+    before = birds_file.read_bytes()
+    given = [token.format(birds=birds_file, album=album) for token in tokens]
+    code, said, complaints = fscil_command(*given)
+    assert code == 2
+    assert said == ""
+    assert complaints.count("\n") == 1
+    assert sentence in complaints
+    assert birds_file.read_bytes() == before
+    assert not Path("new.fscil").exists()
+
+
+def test_help_of_a_verb_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['fscil', 'teach', '--help']; from fscil.command.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'timm', 'sklearn', 'PIL') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip().endswith("[]")
+    assert "no old photos are needed" in " ".join(done.stdout.split())  # wherever the line breaks
+
+
+def test_teaching_imports_no_model_zoo_and_no_scikit_learn(learned_file: Path) -> None:
+    code = (
+        "import sys; import fscil.teach.modelfile, fscil.teach.teaching\n"
+        "heavy = ('timm', 'torchvision', 'sklearn', 'scipy', 'matplotlib', 'lightning_fabric')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_number_finds_the_class_that_is_called_so(fscil_command: Fscil, tmp_path: Path) -> None:
+    shown = [picture(kind, number) for kind in range(2) for number in range(4)]
+    Classifier("tiny", pixels=32, strength="prototypes").fit(shown, [3] * 4 + [7] * 4).save(tmp_path / "n.fscil")
+    more = photos(tmp_path / "more", 0, range(10, 12))
+    assert fscil_command("teach", "n.fscil", 3, *more)[0] == 0
+    assert modelfile.load(tmp_path / "n.fscil").classes == [3, 7]
+    new = photos(tmp_path / "new", 9, range(3))
+    assert fscil_command("teach", "n.fscil", 11, *new)[0] == 0
+    assert modelfile.load(tmp_path / "n.fscil").classes == [3, 7, 11]
+    for tokens, sentence in (
+        (("rename", "n.fscil", 7, 3), "there is already a class 3"),
+        (("rename", "n.fscil", 7, "owl"), "the classes are called like 3; 'owl' is of another kind"),
+        (("teach", "n.fscil", "owl", *new), "the classes are called like 3; 'owl' is of another kind"),
+    ):
+        code, _, complaints = fscil_command(*tokens)
+        assert code == 2
+        assert sentence in complaints
+    assert fscil_command("rename", "n.fscil", 7, 8)[0] == 0
+    assert fscil_command("forget", "n.fscil", 8)[0] == 0
+    assert fscil_command("forget", "n.fscil", 7, "--erase")[0] == 0
+    assert modelfile.load(tmp_path / "n.fscil").classes == [3, 11]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (("--train", "--views", "flip"), "--views goes with a frozen encoder"),
+        (("--train", "--strength", "prototypes"), "--strength prototypes goes with a frozen encoder"),
+        (("--recipe", "nonsense"), "--recipe goes with --train"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(
+    fscil_command: Fscil, album: Path, given: tuple[str, ...], sentence: str
+) -> None:
+    code, _, complaints = fscil_command("learn", album, "--save", "b.fscil", *given)
+    assert code == 2
+    assert sentence in complaints
+
+
+def test_photos_that_come_twice_are_not_counted_as_learned(fscil_command: Fscil, tmp_path: Path) -> None:
+    for kind, name in enumerate(BIRDS[:2]):
+        photos(tmp_path / "photos" / name, kind, range(4))
+    (tmp_path / "photos" / "crow" / "again.png").write_bytes((tmp_path / "photos" / "crow" / "0.png").read_bytes())
+    _, said, _ = fscil_command("learn", "photos", "--save", "b.fscil", "--encoder", "tiny", "--pixels", 32)
+    assert "1 photo known already and counted once: photos/crow/again.png" in said
+    assert "learned 2 classes from 8 photos" in said
+
+
+def test_one_class_has_no_unknown_photos_to_imitate(fscil_command: Fscil, tmp_path: Path) -> None:
+    photos(tmp_path / "photos" / "crow", 0, range(4))
+    fscil_command("learn", "photos", "--save", "b.fscil", "--encoder", "tiny", "--pixels", 32)
+    code, said, _ = fscil_command("evaluate", "b.fscil", "photos")
+    assert code == 0
+    assert said.startswith("4 photos of 1 class: 100.0 % right")
+    assert "unknown photos" not in said
+    photos(tmp_path / "photos" / "stranger", 90, range(2))
+    assert "unknown photos (2 photos of stranger): AUROC" in fscil_command("evaluate", "b.fscil", "photos")[1]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    many = backbones.of_features(2)
+    names = [f"class {number:060}" for number in range(2000)]  # more than a pipe holds
+    many.begin(names, many.embed(torch.ones(len(names), 2)))
+    modelfile.save(many, tmp_path / "many.fscil")
+    ask = f"{sys.executable} -m fscil classes {tmp_path / 'many.fscil'} | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", ask], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["class", "photos", "learned"]
+    assert (done.returncode, done.stderr) == (0, "")

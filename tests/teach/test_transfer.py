@@ -1,0 +1,199 @@
+"""RESA on cached features: the loss is KT-RCNet's, the map learns, and nothing it must not touch moves."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albums import BIRDS, QUICK, empty_model
+from fscil import methods
+from fscil.data.episodes import Sampling, Task
+from fscil.errors import FscilError
+from fscil.nn.relations import euclid, mean_of_labels
+from fscil.running.progress import Bar
+from fscil.teach import backbones, learning, transfer
+from fscil.teach.learning import Learned
+from fscil.teach.model import Model
+from fscil.teach.transfer import Cached, Settings, sample, sampling_for, task_loss
+
+
+def cached(classes: int = 6, photos: int = 12, dim: int = 5, seed: int = 0) -> Cached:
+    """Clusters of features, and turned versions that are clusters of their own."""
+    rng = torch.Generator().manual_seed(seed)
+    centres = torch.rand(classes, 4, dim, generator=rng)
+    rows = torch.arange(classes).repeat_interleave(photos)
+    features = centres[rows] + 0.3 * torch.randn(len(rows), 4, dim, generator=rng)
+    return Cached(features[:, 0], features[:, 1:], rows)
+
+
+def means_of(data: Cached) -> Tensor:
+    return mean_of_labels(data.upright, data.rows)[1]
+
+
+class Linear(nn.Module):
+    """An encoder of features: multiplies by a map."""
+
+    def __init__(self, A: Tensor):
+        super().__init__()
+        self.A, self.dim = nn.Parameter(A.clone()), len(A)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.A
+
+
+def test_the_loss_is_that_of_the_method() -> None:
+    data, settings = cached(), Settings(scale=7.0, global_weight=1.5, local_weight=0.5)
+    A = torch.eye(5) + 0.1 * torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
+    images = torch.stack([data.upright[data.rows == c][:6] for c in (4, 0, 3)])
+    twins = torch.stack([data.turned[data.rows == c][:6, 1] for c in (4, 0, 3)])
+    task = Task(images, twins, torch.tensor([4, 0, 3]), 2)
+    KT = methods.load("kt_rcnet")
+    config = KT.Config(scale=7.0, global_weight=1.5, local_weight=0.5, base_relation=0.0)
+    method = KT.Method(config, Linear(A))
+    method.W2.add(data.rows, method.branches[1].encode(data.upright))
+    mine = task_loss(task, A, means_of(data), settings)
+    torch.testing.assert_close(mine, method.loss(task))
+
+
+def test_pseudo_old_rows_and_frozen_features_get_no_gradient() -> None:
+    data = cached()
+    means = means_of(data).requires_grad_(True)
+    A = torch.eye(5, requires_grad=True)
+    task = Task(torch.stack([data.upright[data.rows == c] for c in (1, 2)]), None, torch.tensor([1, 2]), 4)
+    task_loss(task, A, means, Settings()).backward()
+    assert means.grad is None
+    assert A.grad.abs().sum() > 0
+
+
+def test_training_lowers_the_loss_on_other_tasks() -> None:
+    whole = cached(photos=24, dim=16)
+    data, fresh = (Cached(whole.upright[k::2], whole.turned[k::2], whole.rows[k::2]) for k in (0, 1))
+    settings = Settings(tasks=150, way=4, dropout=0.0)
+    g = 3.0
+    A = transfer.train(data, means_of(data), g, settings, torch.Generator().manual_seed(0), Bar("", 1, shown=False))
+    pool = {row: (fresh.rows == row).nonzero()[:, 0] for row in range(6)}
+    tasks = [sample(fresh, g, pool, Sampling(4, 4, 8), 0.0, torch.Generator().manual_seed(i)) for i in range(20)]
+    before, after = (
+        sum(float(task_loss(t, M, g * means_of(data), settings)) for t in tasks) for M in (torch.eye(16), A)
+    )
+    assert after < 0.95 * before
+
+
+def test_the_same_seed_gives_the_same_map() -> None:
+    data, quiet = cached(), Bar("", 1, shown=False)
+    maps = [
+        transfer.train(data, means_of(data), 2.0, replace(QUICK, tasks=5), torch.Generator().manual_seed(s), quiet)
+        for s in (3, 3, 4)
+    ]
+    assert torch.equal(maps[0], maps[1])
+    assert not torch.equal(maps[0], maps[2])
+
+
+def test_no_steps_leave_the_identity() -> None:
+    data = cached()
+    A = transfer.train(data, means_of(data), 2.0, Settings(tasks=0), torch.Generator(), Bar("", 1, shown=False))
+    assert torch.equal(A, torch.eye(5))
+
+
+def test_twins_are_the_turned_features_of_the_same_photos() -> None:
+    data = cached()
+    pool = {row: (data.rows == row).nonzero()[:, 0] for row in range(6)}
+    task = sample(data, 2.0, pool, Sampling(3, 2, 4), 0.0, torch.Generator().manual_seed(5))
+    for c, images, twins in zip(task.classes.tolist(), task.images, task.twins, strict=True):
+        at = [int((2.0 * data.upright == image).all(1).nonzero()) for image in images]
+        assert set(data.rows[at].tolist()) == {c}
+        assert any(torch.equal(twins, 2.0 * data.turned[at, turn]) for turn in range(3))
+
+
+def test_dropout_keeps_the_mean_of_features() -> None:
+    data = Cached(torch.ones(40, 200), None, torch.arange(4).repeat_interleave(10))
+    pool = {row: (data.rows == row).nonzero()[:, 0] for row in range(4)}
+    task = sample(data, 1.0, pool, Sampling(4, 3, 7), 0.5, torch.Generator().manual_seed(0))
+    assert set(task.images.unique().tolist()) == {0.0, 2.0}
+    assert float(task.images.mean()) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("counts", "way", "shot", "query"),
+    [
+        ([24] * 100, 10, 5, 10),
+        ([4] * 5, 5, 1, 3),
+        ([8, 8, 8, 8, 8, 8, 3, 50], 7, 2, 6),
+        ([4, 4, 4, 4, 4, 1, 1, 1], 5, 1, 3),
+    ],
+)
+def test_tasks_are_as_large_as_most_classes_allow(counts: list[int], way: int, shot: int, query: int) -> None:
+    assert sampling_for(counts, Settings(), True) == Sampling(way, shot, query, "rotate")
+
+
+def test_the_scale_makes_held_out_features_predictable() -> None:
+    data, s = cached(photos=20), 16.0
+    held, rows = data.upright[1::2], data.rows[1::2]
+    W = mean_of_labels(data.upright[::2], data.rows[::2])[1]
+    g, loss = transfer.fitted_scale(W, held, rows, s)
+    for factor in (0.5, 2.0):  # a minimum
+        assert float(F.cross_entropy(s * euclid(factor * g * held, factor * g * W), rows)) > loss
+    for factor in (0.01, 100.0):  # whatever the features' own scale
+        assert transfer.fitted_scale(factor * W, factor * held, rows, s).g * factor == pytest.approx(g, rel=1e-3)
+
+
+def test_auto_takes_the_strongest_that_the_photos_allow() -> None:
+    model = empty_model()
+    many = [name for name in BIRDS for _ in range(6)]
+    plan = learning.plan_for(model, many, "auto", 0)
+    assert plan.strength == "transfer"
+    assert "6 classes with 36 photos suffice" in plan.why
+    assert len(plan.held) == 6
+    assert len(plan.turned) == 36  # the final map is trained on the held-out photos as well
+    plan = learning.plan_for(model, many[:20], "auto", 0)
+    assert plan.strength == "prototypes"
+    assert "fewer than five classes" in plan.why
+    assert not plan.turned
+    with pytest.raises(FscilError, match="strength transfer is not possible: fewer than five classes"):
+        learning.plan_for(model, many[:20], "transfer", 0)
+
+
+def test_held_out_photos_do_not_move_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = itertools.count(0, -1)  # every map seems better than the one before
+    monkeypatch.setattr(transfer, "fitted_scale", lambda *features: transfer.Fitted(3.0, next(losses)))
+    data, held = cached(), torch.arange(72) % 4 == 0
+    maps = []
+    for moved in (torch.zeros(72, dtype=torch.bool), held, ~held):
+        features = torch.where(moved[:, None], -data.upright, data.upright)
+        g, A = learning.complement(Learned([features], data.rows, held, data.turned), "transfer", QUICK, 0)
+        assert g == 3.0
+        maps.append(A)
+    assert torch.equal(maps[0], maps[1])
+    assert not torch.equal(maps[0], maps[2])
+
+
+def test_a_map_that_does_not_help_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "train", lambda cached, means, *rest: torch.zeros(5, 5))
+    data = cached()
+    learned = Learned([data.upright], data.rows, torch.arange(72) % 4 == 0, data.turned)
+    assert learning.complement(learned, "transfer", QUICK, 0).A is None
+    model = backbones.of_features(5)
+    twice = replace(learned, features=[data.upright] * 2)
+    told = learning.learn_features(model, twice, data.rows.tolist(), "transfer")
+    assert told == "the trained map did not help on the photos that were held out; prototypes are used"
+    assert model.origin.strength == "prototypes"
+
+
+def test_photos_that_no_longer_suffice_train_no_map() -> None:
+    data = cached(photos=4)
+    learned = Learned([data.upright] * 2, data.rows, torch.arange(24) % 4 == 0, None)
+    told = learning.learn_features(backbones.of_features(5), learned, data.rows.tolist(), "transfer")
+    assert told.startswith("without the photos left out, fewer than five classes have enough")
+
+
+def test_one_branch_has_nothing_to_complement() -> None:
+    model = empty_model()
+    model = Model(model.branches[:1], model.framing, model.origin)
+    plan = learning.plan_for(model, [name for name in BIRDS for _ in range(6)], "auto", 0)
+    assert (plan.strength, plan.why) == (
+        "prototypes",
+        "the encoder brings one branch alone, and a map needs a complementary one",
+    )
