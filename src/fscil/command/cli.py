@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 Dataset = Annotated[str, Parameter(help=", ".join(data.names()))]
 Root = Annotated[Path | None, Parameter(help="folder of the data [default: $FSCIL_DATA, else ./data]")]
-Recipe = Annotated[str | None, Parameter(help="name (see fscil methods) or .toml file [default: small where it ships]")]
+Recipe = Annotated[
+    str | None, Parameter(help="name (see fscil methods) or .toml file [default: small, if the method has it]")
+]
 Precision = Literal["auto", "float32", "bfloat16"]
 Out = Annotated[Path, Parameter(help="folder that holds the run folders")]
-Runs = Annotated[list[Path], Parameter(help="run folders, folders that hold some, or results files", negative=())]
-Folders = Annotated[list[Path], Parameter(help="run folders, or folders that hold some", negative=())]
+Runs = Annotated[
+    list[Path], Parameter(help="run folders, folders that contain run folders, or results files", negative=())
+]
+Folders = Annotated[list[Path], Parameter(help="run folders, or folders that contain run folders", negative=())]
 Format = Literal["html", "md", "csv", "latex"]
 
 

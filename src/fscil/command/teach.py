@@ -86,7 +86,7 @@ def learn(
 def _check_training(strength: Strength, views: str) -> None:
     """Refuses what a training would ignore."""
     if strength not in ("auto", "full"):
-        raise FscilError(f"--strength {strength} goes with a frozen encoder; leave it or --train away")
+        raise FscilError(f"--strength {strength} goes with a frozen encoder; omit it or --train")
     if views != "one":
         raise FscilError("--views goes with a frozen encoder; with --train set views in a recipe file (--recipe)")
 

@@ -29,7 +29,7 @@ class Protocol:
     order_seed: int | None = None  # shuffles the classes (none: the data set's own order)
     test_share: float = 0.2  # folder only: share of each class kept for testing
     split: str | None = None  # folder only: csv or json file naming the training and test images
-    tune: bool = False  # pseudo-sessions cut from the base classes, for choosing settings; test images are left alone
+    tune: bool = False  # pseudo-sessions cut from the base classes, for choosing settings; test images are not read
 
     def __post_init__(self) -> None:
         for option, seed in (("--shots-seed", self.shots_seed), ("--order-seed", self.order_seed)):
@@ -68,7 +68,7 @@ def ingredients(name: str, root: str | Path | None = None, protocol: Protocol = 
     """The images, class names and defaults of a data set, before any session is cut from it."""
     check_name(name)
     if name != "folder" and (protocol.test_share, protocol.split) != (PUBLISHED.test_share, PUBLISHED.split):
-        raise FscilError(f"--test-share and --split are for the data set folder, not for {name}: leave them away.")
+        raise FscilError(f"--test-share and --split are for the data set folder, not for {name}: omit them.")
     folder = expanded(root) if root is not None else default_root()
     return importlib.import_module(f"fscil.data.{name}").load(folder, protocol)
 

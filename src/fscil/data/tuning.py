@@ -20,7 +20,7 @@ def pseudo_sessions(real: Ingredients, protocol: Protocol) -> Ingredients:
     """The ingredients of the benchmark that `Protocol.tune` asks for; the test images of `real` are not in it."""
     if protocol.order_seed is not None:
         raise FscilError(
-            "--tune cuts its sessions from the first classes of the data set's own order; leave --order-seed away"
+            "--tune cuts its sessions from the first classes of the data set's own order; omit --order-seed"
         )
     base = real.base_classes if protocol.base_classes is None else protocol.base_classes
     count = len(real.class_names)

@@ -206,7 +206,7 @@ def _create_timm(name: str, weights: str | None, start: Mapping[str, bool] = Map
 def _no_weights(name: str, weights: str | None) -> None:
     if weights is not None:
         raise FscilError(
-            f"encoder {name} has no pretrained weights; leave --weights away or take resnet18, efficientnet_lite0 "
+            f"encoder {name} has no pretrained weights; omit --weights, or take resnet18, efficientnet_lite0 "
             "or timm:NAME"
         )
 

@@ -21,7 +21,7 @@ from fscil.report.terminal import method_lines, run_line, session_line, terminal
 from fscil.report.text import write
 
 __all__ = [
-    "Run",
+    "Record",
     "load",
     "method_lines",
     "run_line",

@@ -79,7 +79,7 @@ def section_remarks(section: Section) -> list[str]:
     """The remarks on all rows, each with the name of its row."""
     tasks = [task(row.runs[0]) for row in section.rows]
     mixed = any(other != tasks[0] for other in tasks)
-    general = ["Not all rows have the same protocol and images: their names tell the difference."] if mixed else []
+    general = ["Not all rows have the same protocol and images: their names say how they differ."] if mixed else []
     return general + [f"{row.name}: {remark}." for row in section.rows for remark in row_remarks(row)]
 
 
@@ -116,7 +116,7 @@ def precision(run: Record) -> str:
 
 
 def over_time(run: Record, key: str) -> list[Any]:
-    """A fact as it was when the run began, and as it was whenever the run went on with another."""
+    """A fact as it was when the run began, and as it was whenever the run was resumed with another."""
     continued = run.facts.get("continued_with") or []
     changes = [continued] if isinstance(continued, dict) else continued  # dict: earlier runs
     return [run.facts.get(key), *(change[key] for change in changes if key in change)]

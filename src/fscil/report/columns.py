@@ -153,7 +153,7 @@ COSTS = (
     Column(
         "reconstructed",
         COST,
-        "what neither the paper nor released code tells of the method, so that it is ours",
+        "what neither the paper nor released code says about the method, so it is our own choice",
         fact("reconstruction"),
         words=True,
     ),

@@ -85,7 +85,7 @@ class Tester:
     def _embedded(self, method: Prototypical, images: Images, framing: Framing, session: int) -> list[Tensor]:
         """Features of the test images so far; test(t) begins with test(t - 1), so only the rest is encoded.
 
-        Session by session, also where a run goes on: the last digits depend on which images share a batch.
+        Session by session, also in a resumed run: the last digits depend on which images share a batch.
         """
         sizes = [len(self.benchmark.test_indices(t)) for t in range(session + 1)]
         for part in torch.split(torch.arange(len(images)), sizes)[self.encoded :]:

@@ -96,7 +96,7 @@ class RunFolder:
             )
 
     def _note_changes(self, there: dict[str, Any], here: dict[str, Any]) -> None:
-        """A run that goes on elsewhere, or with other code, says so each time: its numbers may differ."""
+        """A run resumed elsewhere, or with other code, says so each time: its numbers may differ."""
         count = int(here.get("sessions", 0))
         if count and self.finished(count) == count:
             return  # nothing more will be learned

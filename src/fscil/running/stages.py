@@ -1,4 +1,4 @@
-"""A stage of training: its epochs and steps, what it costs, and the checkpoint from which a killed process goes on."""
+"""A stage of training: its epochs and steps, what it costs, and the checkpoint from which a killed process resumes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Epoch:
-    """One pass of a stage; `start` is not zero when a run goes on in the middle of an epoch."""
+    """One pass of a stage; `start` is not zero when a run resumes in the middle of an epoch."""
 
     def __init__(self, loop: Loop, number: int, start: int):
         self._loop, self.number, self.start, self.next = loop, number, start, start

@@ -76,7 +76,7 @@ class Run:
     def epochs(self, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int) -> Iterator[Epoch]:
         """Trains the parameters of `trains` that need gradients; a checkpoint holds the whole state of `keeps`.
 
-        A stage that was finished before is loaded and yields nothing; an interrupted one goes on at its checkpoint.
+        A stage that was finished before is loaded and yields nothing; an interrupted one resumes at its checkpoint.
         """
         loop = Loop(self, name, keeps, trains, descent, steps)
         self.stages.append(loop.stage)

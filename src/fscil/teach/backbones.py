@@ -41,7 +41,7 @@ def of_encoder(name: str, weights: str | None = None, pixels: int | None = None,
     """A model without classes on a frozen encoder; weights: a local file or, by default, the pretrained ones."""
     if (Path(name) / "run.json").is_file():
         if weights or pixels or views != "one":
-            raise FscilError(f"{name} is a run folder, which has its own weights, pixels and views: leave these away")
+            raise FscilError(f"{name} is a run folder, which has its own weights, pixels and views: omit these")
         return of_run(Path(name))
     if name in UNPUBLISHED:
         advice = f"take {DEFAULT}, resnet18 or timm:NAME, or train it on your photos with fscil learn --train"

@@ -24,7 +24,7 @@ FEW_ROWS = 3  # up to this many rows, the curves of the branches are drawn too
 def page(runs: Sequence[Record]) -> str:
     """The whole HTML file."""
     found = sections(runs)
-    style = files("fscil.report").joinpath("page.css").read_text(encoding="utf-8")
+    style = files("fscil.report.html").joinpath("page.css").read_text(encoding="utf-8")
     title = "Few-shot class-incremental learning: " + "; ".join(dict.fromkeys(map(section_title, found)))
     images = " or ".join(dict.fromkeys(section.tested_on for section in found))
     return (
