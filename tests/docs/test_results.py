@@ -1,45 +1,110 @@
-"""Numbers in the README are measured: every row of its result tables is found in a file below results/."""
+"""Numbers on the README and in docs/results.md are measured: every row of ours is found in files below results/."""
 
 import json
 import re
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
+from statistics import mean, stdev
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fscil import settings
+from fscil.methods import kt_rcnet
+from fscil.nn import encoders
+from fscil.report.published import dataset_title, published
+from fscil.running.planning import stage_macs
+from picture import OURS, Measured
+
 ROOT = Path(__file__).parent.parent.parent
 NUMBERS = re.compile(r"\d+\.\d\d")
+BASE_IMAGES = {"cifar100": 30000, "cub200": 3000, "mini_imagenet": 30000}
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "results").exists(), reason="the results are not part of the source distribution"
 )
 
 
+def results() -> dict[Path, dict[str, Any]]:
+    return {file: json.loads(file.read_text("utf-8")) for file in sorted((ROOT / "results").rglob("*.json"))}
+
+
+def printed(values: list[float]) -> tuple[str, ...]:
+    return tuple(f"{value:.2f}" for value in values)
+
+
 def measured() -> set[tuple[str, ...]]:
-    """Session accuracies and average of every committed result, sum and branches, as they are printed."""
-    rows = set()
-    for file in (ROOT / "results").rglob("*.json"):
-        result = json.loads(file.read_text("utf-8"))
-        for scores in result["metrics"].values():
-            rows.add(tuple(f"{value:.2f}" for value in (*scores["accuracy"], scores["average"])))
-    return rows
+    """Session accuracies and average of every committed result, sum and branches, and their means over the seeds."""
+    seeds: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+    for file, result in results().items():
+        for answer, scores in result["metrics"].items():
+            seeds[re.sub(r"-seed\d+", "", str(file)), answer].append([*scores["accuracy"], scores["average"]])
+    single = {printed(row) for rows in seeds.values() for row in rows}
+    return single | {printed([mean(column) for column in zip(*rows, strict=True)]) for rows in seeds.values()}
 
 
-def readme_rows() -> list[tuple[str, ...]]:
-    """Rows of the README that claim to be ours: they are not marked as published."""
-    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
-    found = [tuple(NUMBERS.findall(line)) for line in lines if line.startswith("|") and "published" not in line]
-    return [row for row in found if len(row) >= 10]
+def cells(page: str) -> list[list[str]]:
+    lines = (ROOT / page).read_text("utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+def rows_of_ours(page: str) -> list[tuple[str, ...]]:
+    """Rows with one number a session that claim to be ours: they are not marked as published."""
+    rows = [tuple(NUMBERS.findall(" ".join(row))) for row in cells(page) if "published" not in row[0]]
+    return [row for row in rows if len(row) >= 10]
 
 
 def test_every_row_of_ours_was_measured() -> None:
-    rows = readme_rows()
-    assert rows
-    known = measured()
+    rows, known = rows_of_ours("docs/results.md"), measured()
+    assert len(rows) > 30
     assert [row for row in rows if not any(row[: len(k)] == k for k in known)] == []
 
 
+def test_every_row_of_the_others_was_published() -> None:
+    known = {printed([*row.sessions, row.avg]) for dataset in BASE_IMAGES for row in published(dataset).rows}
+    rows = [tuple(NUMBERS.findall(" ".join(row[1:]))) for row in cells("docs/results.md") if "published" in row[0]]
+    assert len(rows) > 5
+    assert set(rows) <= known
+
+
+def headline(source: Measured) -> str:
+    """The average of a curve as the README prints it: with its standard deviation, if there is one, and n."""
+    files = sorted((ROOT / "results").glob(source.files))
+    averages = [json.loads(file.read_text("utf-8"))["metrics"][source.answer]["average"] for file in files]
+    spread = f" ± {stdev(averages):.2f}" if len(averages) > 1 else ""
+    return f"{mean(averages):.2f}{spread} (n = {len(averages)})"
+
+
+def test_the_table_of_the_readme_was_measured() -> None:
+    """It shows the runs that its picture shows."""
+    rows = {row[0]: row for row in cells("README.md")}
+    for dataset, (ours, baseline) in OURS.items():
+        _, here, rival, paper, compute = rows[dataset_title(dataset)]
+        assert here == headline(ours)
+        assert rival == f"{baseline.label} {headline(baseline)}"
+        assert paper == next(f"{row.avg:.2f}" for row in published(dataset).rows if row.method == "kt_rcnet")
+        macs = [json.loads(file.read_text("utf-8"))["macs"] for file in (ROOT / "results").glob(ours.files)]
+        assert compute == f"{mean(macs) / 1e15:.2f} / {recipe_macs(dataset, 'paper') / 1e15:.0f}"
+
+
+@cache
+def recipe_macs(dataset: str, recipe: str) -> int:
+    """Multiply-adds of KT-RCNet's base session by a recipe, from the number of its images."""
+    config = settings.resolve(kt_rcnet.Config, "kt_rcnet", dataset, recipe, {"weights": None})
+    method = kt_rcnet.Method(config, encoders.build(config.encoder, config.pixels))
+    plan = method.plan(SimpleNamespace(train=range(BASE_IMAGES[dataset]), held_out=None))
+    return sum(stage_macs(stage, method.f1) for stage in plan)
+
+
+def test_a_fiftieth_of_the_compute_is_of_the_recipe_that_is_named() -> None:
+    ours = json.loads((ROOT / "results/cub200/kt_rcnet-small-seed0.json").read_text("utf-8"))["macs"]
+    assert round(recipe_macs("cub200", "paper") / ours, -1) == 50
+    assert round(recipe_macs("cub200", "official") / ours, -1) == 30
+
+
 def test_results_tell_how_they_were_made() -> None:
-    for file in (ROOT / "results").rglob("*.json"):
-        result = json.loads(file.read_text("utf-8"))
+    for file, result in results().items():
         assert {"command", "seed", "git", "machine", "macs", "seconds", "settings", "versions"} <= set(result), file
         assert "/tmp" not in file.read_text("utf-8"), file

@@ -1,0 +1,60 @@
+"""The README's picture is the one that scripts/picture.py draws from results/ and the published numbers."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import picture
+from picture import ROOT
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "results").exists(), reason="the results are not part of the source distribution"
+)
+
+
+def curves(file: Path) -> dict[str, list[float]]:
+    """Coordinates of each curve of an SVG file: they do not depend on fonts, nor on the version of matplotlib."""
+    groups = [group for group in ET.parse(file).iter(f"{SVG}g") if group.get("id", "").startswith("curve ")]
+    paths = {group.get("id", ""): group.find(f"{SVG}path") for group in groups}
+    return {
+        name: [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", path.get("d", ""))]
+        for name, path in paths.items()
+        if path is not None
+    }
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    picture.write(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["accuracy-light.svg", "accuracy-dark.svg"])
+def test_the_committed_picture_is_the_drawn_one(name: str, fresh: Path) -> None:
+    drawn, committed = curves(fresh / name), curves(ROOT / "docs" / "pictures" / name)
+    assert len(drawn) == 3 * 7
+    assert drawn.keys() == committed.keys()
+    for curve, coordinates in drawn.items():
+        assert coordinates == pytest.approx(committed[curve], abs=0.01), f"{curve}: run python scripts/picture.py"
+
+
+def test_a_picture_is_drawn_the_same_twice(fresh: Path, tmp_path: Path) -> None:
+    picture.write(tmp_path)
+    for file in fresh.iterdir():
+        assert file.read_bytes() == (tmp_path / file.name).read_bytes()
+
+
+def test_a_curve_is_the_mean_over_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed, accuracy in enumerate(("[80, 60]", "[70, 64]")):
+        file = tmp_path / "results" / f"x-seed{seed}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f'{{"metrics": {{"sum": {{"accuracy": {accuracy}}}}}}}', "utf-8")
+    monkeypatch.setattr(picture, "ROOT", tmp_path)
+    curve = picture.measured_curve(picture.Measured("x", "x-seed*.json"), "ours")
+    assert (curve.means, curve.n) == ((75, 62), 2)
+    assert curve.stds == pytest.approx((7.0711, 2.8284), abs=1e-3)
