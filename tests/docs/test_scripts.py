@@ -1,23 +1,16 @@
 """The maintainers' checks notice what they are for: dead links, outside resources, incomplete packages."""
 
-import importlib.util
 import io
 import tarfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+import check_dist
+import check_site
+import list_folders
 
 
 def site(folder: Path, body: str, style: str = "") -> Path:
@@ -33,7 +26,7 @@ FINE = '<a href="data/#folder">a</a> <a href="https://arxiv.org/abs/1">b</a> <li
 
 def test_a_good_site_passes(tmp_path: Path) -> None:
     picture = '<svg><use href="#here"></use></svg><p id="here"></p><a href="mailto:a@b.c">c</a><img src="data:,">'
-    assert not list(script("check_site").problems(site(tmp_path / "site", FINE + picture)))
+    assert not list(check_site.problems(site(tmp_path / "site", FINE + picture)))
 
 
 @pytest.mark.parametrize(
@@ -50,12 +43,12 @@ def test_a_good_site_passes(tmp_path: Path) -> None:
     ],
 )
 def test_faults_of_a_site_are_named(tmp_path: Path, body: str, style: str, sentence: str) -> None:
-    (problem,) = script("check_site").problems(site(tmp_path / "site", FINE + body, style))
+    (problem,) = check_site.problems(site(tmp_path / "site", FINE + body, style))
     assert problem.startswith(sentence)
 
 
 def test_a_site_that_was_not_built_is_named(tmp_path: Path) -> None:
-    assert "build the site first" in "".join(script("check_site").problems(tmp_path))
+    assert "build the site first" in "".join(check_site.problems(tmp_path))
 
 
 def test_folders_without_a_page_get_a_list(tmp_path: Path) -> None:
@@ -63,8 +56,8 @@ def test_folders_without_a_page_get_a_list(tmp_path: Path) -> None:
     (root / "results" / "odd").mkdir(parents=True)
     (root / "results" / "odd" / "a & b #1.json").touch()
     (root / "results" / "index.html").write_text("mine", "utf-8")
-    script("list_folders").write_lists(root / "results", "results")
-    assert not list(script("check_site").problems(root))
+    list_folders.write_lists(root / "results", "results")
+    assert not list(check_site.problems(root))
     assert "a &amp; b #1.json</a>" in (root / "results" / "odd" / "index.html").read_text("utf-8")
     assert (root / "results" / "index.html").read_text("utf-8") == "mine"
 
@@ -102,27 +95,27 @@ def project(folder: Path, wheel: Iterable[str], source: Iterable[str]) -> Path:
 
 def test_complete_packages_pass(tmp_path: Path) -> None:
     root = project(tmp_path, PACKAGE, FILES)
-    assert not script("check_dist").problems(root / "dist", root)
+    assert not check_dist.problems(root / "dist", root)
 
 
 @pytest.mark.parametrize("name", PACKAGE)
 def test_what_the_wheel_lacks_is_named(tmp_path: Path, name: str) -> None:
     root = project(tmp_path, set(PACKAGE) - {name}, FILES)
-    assert script("check_dist").problems(root / "dist", root)[0] == f"the wheel lacks {name}"
+    assert check_dist.problems(root / "dist", root)[0] == f"the wheel lacks {name}"
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_the_source_archive_lacks_is_named(tmp_path: Path, name: str) -> None:
     root = project(tmp_path, PACKAGE, set(FILES) - {name})
-    assert script("check_dist").problems(root / "dist", root) == [f"the source archive lacks {name}"]
+    assert check_dist.problems(root / "dist", root) == [f"the source archive lacks {name}"]
 
 
 def test_a_wheel_with_something_beside_the_package_is_named(tmp_path: Path) -> None:
     root = project(tmp_path, [*PACKAGE, "tests/test_x.py"], FILES)
-    assert script("check_dist").problems(root / "dist", root) == ["the wheel would install tests beside the package"]
+    assert check_dist.problems(root / "dist", root) == ["the wheel would install tests beside the package"]
 
 
 def test_old_packages_are_named(tmp_path: Path) -> None:
     root = project(tmp_path, PACKAGE, FILES)
     (root / "dist" / "older.whl").touch()
-    assert "2 wheels" in script("check_dist").problems(root / "dist", root)[0]
+    assert "2 wheels" in check_dist.problems(root / "dist", root)[0]

@@ -9,10 +9,11 @@ from urllib.parse import unquote
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "results" / "README.md"])
 LINK = re.compile(r"""\]\(([^)\s]+)(?:\s[^)]*)?\)|(?:src|srcset|href)="([^"\s]+)""")
 OUTSIDE = re.compile(r"[a-z]+:")
+EXAMPLE = "src/fscil/methods/centred.py"  # the method that CONTRIBUTING.md lets its readers write
 
 
 def prose(text: str) -> str:
@@ -43,6 +44,12 @@ def leads_somewhere(page: Path, link: str) -> bool:
     place, _, anchor = link.partition("#")
     target = page.parent / place if place else page
     return target.exists() and (not anchor or anchor in anchors(target.resolve()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = re.findall(r"`((?:src|tests|scripts|benchmarks|docs|results)/[\w./-]+)`", page.read_text("utf-8"))
+    assert not [name for name in named if not (ROOT / name).exists() and name != EXAMPLE]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
