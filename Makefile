@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow lint docs dist bench clean
 
 help:  ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -26,12 +26,23 @@ lint: $(VENV)/.installed-dev  ## check style (ruff) and types (mypy on the typed
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
+docs: $(VENV)/.installed-docs  ## build the documentation site in site/; fails on a dead link
+	@$(BIN)/zensical build --strict --clean
+	@$(BIN)/python scripts/list_folders.py site/results
+	@$(BIN)/python scripts/check_site.py site
+
+dist: $(VENV)/.installed-dev  ## build wheel and source archive in dist/ and check what is in them
+	@rm -rf dist
+	@$(BIN)/python -m build
+	@$(BIN)/twine check --strict dist/*
+	@$(BIN)/python scripts/check_dist.py dist
+
 bench: $(VENV)/.installed  ## measure this machine: compute, memory and time of each recipe on the embedded benchmark
 	@for recipe in small official paper; do $(BIN)/fscil run kt_rcnet glyphs --recipe $$recipe --plan || exit; done
 	@$(BIN)/python benchmarks/teaching.py
 
-clean:  ## remove the virtual environment and caches (runs and data stay)
-	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+clean:  ## remove the virtual environment, caches, site/ and dist/ (runs and data stay)
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache site dist
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c '' 2>/dev/null || \
@@ -47,4 +58,9 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the tools for tests and checks into $(VENV) ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing what builds the documentation into $(VENV) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[docs]'
 	@touch $@

@@ -1,7 +1,6 @@
 """Few-shot class-incremental learning: `Classifier` for photos; `benchmark`, `methods`, `run`, `report` beside it."""
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,10 +9,7 @@ if TYPE_CHECKING:
     from fscil.data import benchmark
     from fscil.running.protocol import run
 
-try:
-    __version__ = version("fscil")
-except PackageNotFoundError:  # used from the source tree without installation
-    __version__ = "0.0.0+source"
+__version__ = "0.1.0"
 
 __all__ = ["Classifier", "__version__", "benchmark", "methods", "report", "run"]
 

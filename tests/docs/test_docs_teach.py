@@ -17,7 +17,8 @@ from fscil.teach.photos import read
 from packages import installed
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "teach.md"
-BLOCKS = re.findall(r"```(python)?\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+OMISSION = "…"  # in what the page says the commands print: the rest of a line, or some lines
 EXTRAS = {"export": ("onnxruntime", "onnx", "onnxscript"), "explain": ("pytorch_grad_cam",)}
 
 SAID = {  # what the page promises about the answers
@@ -53,16 +54,37 @@ def exported_graph_answers(photo: str) -> None:
     torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=1e-4)
 
 
+def masked(text: str) -> str:
+    """A text without its numbers, which depend on the machine."""
+    return re.sub(r"\d+(\.\d+)?", "#", text)
+
+
+def is_printed(block: str, output: str) -> bool:
+    """Whether the output of the commands above a block is what the block shows."""
+    pattern = re.escape(masked(block.strip())).replace(OMISSION, "(.|\n)*")
+    return re.fullmatch(pattern, masked(output.strip())) is not None
+
+
+def test_an_output_that_is_not_printed_would_be_noticed() -> None:
+    assert is_printed("ball 0.98\nmoon …", "ball 0.97\nmoon 0.9")
+    assert not is_printed("ball 0.98", "moon 0.98")
+    assert not is_printed("ball 0.98", "ball 0.98\nmoon 0.98")
+
+
 def test_the_page_works_as_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed("efficientnet_lite0")
     monkeypatch.chdir(tmp_path)
-    run, skipped = [], []
+    run, skipped, printed = [], [], ""
     for language, text in BLOCKS:
-        if language:
+        if language == "python":
             exec(compile(text, str(PAGE), "exec"), {"__name__": "page"})
+        if language == "text":
+            assert is_printed(text, printed), printed
+        if language:
             continue
+        printed = ""
         for line in text.strip().splitlines():
             if line.startswith("pip "):
                 continue
@@ -73,6 +95,7 @@ def test_the_page_works_as_printed(
             capsys.readouterr()
             cli.main()
             said = capsys.readouterr().out
+            printed += said
             assert re.search(SAID.get(line, "."), said), f"{line}\n{said}"
             run.append(line)
     assert set(SAID) <= {*run, *skipped}
