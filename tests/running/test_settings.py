@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fscil import settings
 from fscil.command import choices
 from fscil.errors import FscilError
+from fscil.settings import recipes as recipe_files
 from fscil.settings.fields import Setting, dotted, flatten
 from fscil.settings.names import suggestion
 from fscil.settings.strict import cast
@@ -46,14 +47,30 @@ class Config:
             raise ValueError("scale must be positive")
 
 
+TOY = """
+[small.any]
+scale = 5.5
+flip = false
+
+[small.glyphs]
+scale = 4
+base.epochs = 3
+sizes = [8, 16]
+
+[official.any]
+base.schedule = "cosine"
+
+[compare.glyphs]
+scale = 6
+"""
+
+
 @pytest.fixture
 def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "recipes" / "toy"
-    folder.mkdir(parents=True)
-    (folder / "glyphs.small.toml").write_text("scale = 4\nbase.epochs = 3\nsizes = [8, 16]\n")
-    (folder / "any.small.toml").write_text("scale = 5.5\n")
-    (folder / "any.official.toml").write_text('[base]\nschedule = "cosine"\n')
-    monkeypatch.setattr(settings, "RECIPES", tmp_path / "recipes")
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    (folder / "toy.toml").write_text(TOY)
+    monkeypatch.setattr(recipe_files, "RECIPES", folder)
     return folder
 
 
@@ -61,6 +78,12 @@ def resolve(
     recipe: str | Path = "paper", overrides: dict[str, object] | None = None, dataset: str = "glyphs"
 ) -> Config:
     return settings.resolve(Config, "toy", dataset, recipe, overrides or {})
+
+
+def add(folder: Path, owner: str, table: str) -> None:
+    """Adds a table to the file of a method, or to the one that all share."""
+    file = folder / f"{owner}.toml"
+    file.write_text(f"{file.read_text() if file.exists() else ''}\n{table}\n")
 
 
 def write(folder: Path, text: str) -> Path:
@@ -73,27 +96,75 @@ def test_paper_is_the_defaults(recipes: Path) -> None:
     assert resolve("paper") == Config()
 
 
-def test_a_file_may_say_what_paper_means_on_one_data_set(recipes: Path) -> None:
-    (recipes / "cub200.paper.toml").write_text("base.epochs = 9\n")
+def test_a_table_may_say_what_paper_means_on_one_data_set(recipes: Path) -> None:
+    add(recipes, "toy", "[paper.cub200]\nbase.epochs = 9")
     assert resolve("paper", dataset="cub200").base.epochs == 9
     assert resolve("paper", dataset="glyphs") == Config()
 
 
 def test_recipe_changes_defaults_and_overrides_change_the_recipe(recipes: Path) -> None:
     config = resolve("small", {"base.epochs": 5})
-    assert config == Config(scale=4.0, sizes=(8, 16), base=Training(epochs=5))
+    assert config == Config(scale=4.0, flip=False, sizes=(8, 16), base=Training(epochs=5))
     assert isinstance(config.scale, float)
 
 
-def test_recipe_of_the_data_set_goes_before_the_one_for_any(recipes: Path) -> None:
-    assert resolve("small", dataset="glyphs").scale == 4.0
-    assert resolve("small", dataset="cub200").scale == 5.5
+def test_the_table_of_a_data_set_is_laid_over_the_one_for_any(recipes: Path) -> None:
+    assert resolve("small", dataset="glyphs") == Config(scale=4.0, flip=False, sizes=(8, 16), base=Training(epochs=3))
+    assert resolve("small", dataset="cub200") == Config(scale=5.5, flip=False)
+    assert resolve("small", dataset="any data set") == Config(scale=5.5, flip=False)
     assert resolve("official").base == Training(epochs=20, schedule="cosine")
 
 
+def test_the_table_of_a_data_set_takes_back_what_the_one_for_any_changes(recipes: Path) -> None:
+    add(recipes, "toy", "[small.cub200]\nflip = true")
+    assert resolve("small", dataset="cub200") == Config(scale=5.5)
+
+
+def test_an_empty_table_inherits_the_one_for_any(recipes: Path) -> None:
+    add(recipes, "toy", "[small.cub200]")
+    assert resolve("small", dataset="cub200") == Config(scale=5.5, flip=False)
+
+
+def test_the_methods_own_tables_are_laid_over_the_shared_ones(recipes: Path) -> None:
+    add(recipes, "shared", "[small.any]\nbase.lr = 1\nbase.batch = 7\n[small.glyphs]\nscale = 9\nbase.batch = 8")
+    assert resolve("small").scale == 4.0
+    assert resolve("small").base == Training(epochs=3, lr=1.0, batch=8)
+    assert resolve("small", dataset="cub200").base == Training(epochs=20, lr=1.0, batch=7)
+    add(recipes, "shared", "[small.cub200]\nscale = 9")
+    assert resolve("small", dataset="cub200").scale == 5.5  # the method's [small.any] comes after the shared data set
+
+
 def test_recipe_names(recipes: Path) -> None:
-    assert settings.recipe_names("toy", "glyphs") == ("official", "paper", "small")
+    assert settings.recipe_names("toy", "glyphs") == ("compare", "official", "paper", "small")
+    assert settings.recipe_names("toy", "cub200") == ("official", "paper", "small")
     assert settings.recipe_names("stranger", "glyphs") == ("paper",)
+    add(recipes, "shared", "[tiny.glyphs]\nscale = 1")
+    assert settings.recipe_names("stranger", "glyphs") == ("paper", "tiny")
+    assert settings.recipe_names("stranger", "cub200") == ("paper",)
+
+
+def test_a_recipe_is_unknown_where_it_has_no_table(recipes: Path) -> None:
+    with pytest.raises(FscilError, match="unknown recipe 'compare' for toy on cub200"):
+        resolve("compare", dataset="cub200")
+
+
+@pytest.mark.parametrize(
+    ("table", "parts"),
+    [
+        ("[small.cub200]\nbase.epochs = 3.5", ["toy.toml [small.cub200]: base.epochs = 3.5", "whole number"]),
+        ("[tiny.any]\nbase.epoch = 3", ["toy.toml [tiny.any]: ", "'base.epoch'", "did you mean 'base.epochs'?"]),
+        ("[tiny.any]\nscale = -1", ["toy.toml [tiny.any]: ", "scale must be positive"]),
+        ("[tiny]\nscale = 3", ["toy.toml [tiny]: 'scale' stands outside of [tiny.any] and [tiny.DATASET]"]),
+        ("[[tiny]]\nscale = 3", ["toy.toml: 'tiny' stands in no table", "[RECIPE.any]"]),
+        ("[small.any]", ["toy.toml is not a valid TOML file"]),
+    ],
+)
+def test_a_wrong_table_is_named_with_its_file(recipes: Path, table: str, parts: list[str]) -> None:
+    add(recipes, "toy", table)
+    with pytest.raises(FscilError) as caught:
+        resolve("small" if "small" in table else "tiny", dataset="cub200")
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_small_is_taken_where_it_ships(recipes: Path) -> None:
@@ -108,9 +179,9 @@ def test_recipe_from_a_file(recipes: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_names_the_recipe_that_it_changes(recipes: Path, tmp_path: Path) -> None:
-    (recipes / "glyphs.paper.toml").write_text("scale = 9\n")
+    add(recipes, "toy", "[paper.glyphs]\nscale = 9")
     assert resolve(write(tmp_path, 'recipe = "small"\nbase.epochs = 7')) == Config(
-        scale=4.0, sizes=(8, 16), base=Training(epochs=7)
+        scale=4.0, flip=False, sizes=(8, 16), base=Training(epochs=7)
     )
     assert resolve(write(tmp_path, "base.epochs = 7")) == Config(scale=9.0, base=Training(epochs=7))
 
@@ -142,7 +213,7 @@ def test_none_is_written_as_text(recipes: Path, tmp_path: Path) -> None:
         ("[bas]\nlr = 3", ["'bas.lr'", "did you mean 'base.lr'?"]),
         ("[bsae]", ["'bsae'", "mine.toml"]),
         ('recipe = "smal"', ["mine.toml", 'recipe = "smal"', "did you mean 'small'?"]),
-        ("recipe = 3", ["mine.toml", "recipe = 3", "known: official"]),
+        ("recipe = 3", ["mine.toml", "recipe = 3", "known: compare, official"]),
         ("zzz = 3", ["'zzz'", "known: base.batch, base.epochs"]),
         ("base = 3", ["'base'", "group", "base.epochs"]),
         ("scale = -1", ["mine.toml", "scale must be positive"]),

@@ -58,3 +58,8 @@ def describe(hint: object) -> str:
     if arguments:
         return " or ".join(describe(argument) for argument in arguments)
     return _WORDS.get(typing.cast(type, hint), str(hint))
+
+
+def shown(value: object) -> str:
+    """A value as TOML writes it, for error messages."""
+    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
