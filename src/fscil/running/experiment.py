@@ -71,7 +71,7 @@ def execute(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     method = build(e, precision["used"], devices.device)
     check_method(method, sessions)
     if folder.writable:
-        planning.check_memory(method, base_session(method, sessions), e.devices)
+        planning.check_memory(method, sessions.base(method.config.held_out), e.devices)
     folder.open(describe(e, method, sessions, precision))
     with closing(folder):
         cache = e.out / "cache"
@@ -91,7 +91,7 @@ def check(experiments: Iterable[RunSpec]) -> None:
         try:
             method = build(e, "float32", torch.device("cpu"))
             check_method(method, opened[data])
-            planning.check_memory(method, base_session(method, opened[data]), e.devices)
+            planning.check_memory(method, opened[data].base(method.config.held_out), e.devices)
         except FscilError as problem:
             raise FscilError(f"{e.method}: {problem}") from problem
 
@@ -105,7 +105,7 @@ def plan(experiment: RunSpec) -> dict[str, Any]:
     precision = precision_of(e, RunFolder(e.folder), device)
     method = build(e, precision["used"], device)
     check_method(method, sessions)
-    cost = planning.cost(method, base_session(method, sessions), e.devices)
+    cost = planning.cost(method, sessions.base(method.config.held_out), e.devices)
     return {"precision": precision, **cost}
 
 
@@ -140,10 +140,6 @@ def check_views(views: str, sessions: Benchmark) -> None:
         raise FscilError(
             f"images of {sessions.name} change their class when mirrored: take --views one instead of {views}"
         )
-
-
-def base_session(method: Method, sessions: Benchmark) -> Session:
-    return next(iter(sessions.sessions(held_out=method.config.held_out)))
 
 
 def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[str, Any]) -> dict[str, Any]:
