@@ -73,7 +73,7 @@ def test_the_whole_contract_is_asked_of_it() -> None:
 def test_the_printed_method_learns(centred: ModuleType, tiny: Benchmark, run: Run) -> None:
     config = settings.resolve(centred.Config, NAME, "tiny", "paper", TINY)
     method = centred.Method(config, encoders.build(config.encoder, config.pixels))
-    protocol.run(method, tiny, run)
+    protocol.follow(method, tiny, run)
     assert method.classes == tiny.order
     assert method.branches[0].centre.abs().sum() > 0
     last = load_file(run.folder.path / "predictions-03.safetensors")

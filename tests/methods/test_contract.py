@@ -177,7 +177,7 @@ def execute(method: Method, benchmark: Strict, where: Path, tell: Callable[[Sess
     run = Run(folder, 0, where / "cache", fingerprint=benchmark.fingerprint())
     try:
         method.check(benchmark)
-        protocol.run(method, benchmark, run, tell)
+        protocol.follow(method, benchmark, run, tell)
     finally:
         folder.close()
 

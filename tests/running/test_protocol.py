@@ -101,7 +101,7 @@ def learn(method: Method, benchmark: Benchmark, path: Path) -> Run:
     folder = RunFolder(path / "run")
     folder.open({"format": 1})
     run = Run(folder, 0, path / "cache", fingerprint=benchmark.fingerprint())
-    protocol.run(method, benchmark, run)
+    protocol.follow(method, benchmark, run)
     return run
 
 

@@ -62,6 +62,12 @@ class RunSpec:
 
 def execute(experiment: RunSpec, tell: Callable[[Session], None] | None = None) -> Path:
     """Runs an experiment, or the rest of it, and gives its run folder; `tell` hears of every finished session."""
+    trained(experiment, tell)
+    return experiment.folder
+
+
+def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) -> tuple[Benchmark, Method]:
+    """The same; gives its sessions and the method as the last of them has left it."""
     e = experiment
     forget_peak_memory()
     sessions = benchmark(e.dataset, e.root, e.protocol)  # before `launch`: what is missing is made by one process
@@ -76,9 +82,9 @@ def execute(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     with closing(folder):
         cache = e.out / "cache"
         run = Run(folder, e.seed, cache, devices, precision["used"], sessions.fingerprint(), e.checkpoint_seconds)
-        protocol.run(method, sessions, run, tell if folder.writable else None)
+        protocol.follow(method, sessions, run, tell if folder.writable else None)
         devices.agree("finished")  # nobody leaves before the first process has written everything
-    return e.folder
+    return sessions, method
 
 
 def check(experiments: Iterable[RunSpec]) -> None:
