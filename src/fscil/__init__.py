@@ -7,13 +7,13 @@ if TYPE_CHECKING:
     from fscil import methods, report
     from fscil.classifier import Classifier
     from fscil.data import benchmark
-    from fscil.running.protocol import run
+    from fscil.running.outcome import run
 
 __version__ = "0.1.0"
 
 __all__ = ["Classifier", "__version__", "benchmark", "methods", "report", "run"]
 
-_HOMES = {"Classifier": "fscil.classifier", "benchmark": "fscil.data", "run": "fscil.running.protocol"}
+_HOMES = {"Classifier": "fscil.classifier", "benchmark": "fscil.data", "run": "fscil.running.outcome"}
 
 
 def __getattr__(name: str) -> Any:

@@ -73,12 +73,12 @@ def test_the_whole_contract_is_asked_of_it() -> None:
 def test_the_printed_method_learns(centred: ModuleType, tiny: Benchmark, run: Run) -> None:
     config = settings.resolve(centred.Config, NAME, "tiny", "paper", TINY)
     method = centred.Method(config, encoders.build(config.encoder, config.pixels))
-    protocol.run(method, tiny, run)
+    protocol.follow(method, tiny, run)
     assert method.classes == tiny.order
     assert method.branches[0].centre.abs().sum() > 0
     last = load_file(run.folder.path / "predictions-03.safetensors")
     assert (last["predicted"] == last["truth"]).mean() > 2 / 12
-    assert sum(stage.trained for stage in method.plan(next(tiny.sessions()))) == 3 * 180
+    assert sum(stage.trained for stage in method.plan(tiny.base())) == 3 * 180
 
 
 def test_the_printed_method_has_a_setting_of_its_own(centred: ModuleType) -> None:

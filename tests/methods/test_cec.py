@@ -40,7 +40,7 @@ def method() -> cec.Method:
 
 @pytest.fixture(scope="module")
 def base(tiny: Benchmark) -> Session:
-    return next(tiny.sessions())
+    return tiny.base()
 
 
 class Start:

@@ -178,7 +178,7 @@ def execute(method: Method, benchmark: Strict, where: Path, tell: Callable[[Sess
     run = Run(folder, 0, where / "cache", fingerprint=benchmark.fingerprint())
     try:
         method.check(benchmark)
-        protocol.run(method, benchmark, run, tell)
+        protocol.follow(method, benchmark, run, tell)
     finally:
         folder.close()
 
@@ -334,7 +334,7 @@ def test_one_image_of_one_class_is_a_session(name: str, tmp_path: Path) -> None:
     method = build(name, {"base.epochs": 1})
     execute(method, benchmark, tmp_path)
     assert method.classes == benchmark.order
-    assert bool(scores_of(method, benchmark, next(iter(benchmark.sessions()))).isfinite().all())
+    assert bool(scores_of(method, benchmark, benchmark.base()).isfinite().all())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -450,7 +450,7 @@ def test_devices_that_cannot_share_the_queries_are_refused_before_training(
     run = Run(RunFolder(tmp_path, writable=False), 0, tmp_path, devices)
     monkeypatch.setattr(Run, "cached", lambda *anything: pytest.fail("a base is trained"))
     with pytest.raises(FscilError, match="3 queries per class cannot be shared by 4 devices"):
-        build(method, {"query": 3}).learn_base(next(Strict().sessions()), run)
+        build(method, {"query": 3}).learn_base(Strict().base(), run)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -35,7 +35,7 @@ def untrained(**changes: object) -> fact.Method:
 
 @pytest.fixture(scope="module")
 def base(tiny: Benchmark) -> Session:
-    return next(tiny.sessions())
+    return tiny.base()
 
 
 @settings(max_examples=20, deadline=None)

@@ -48,7 +48,7 @@ def untrained(**settings: object) -> kt_rcnet.Method:
 
 @pytest.fixture(scope="module")
 def base(tiny: Benchmark) -> Session:
-    return next(tiny.sessions(held_out=CONFIG.held_out))
+    return tiny.base(CONFIG.held_out)
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_the_nearest_mean_does_not_depend_on_the_length_of_features(factor: floa
 
 
 def test_means_follow_the_rows_of_the_classifier_whatever_the_order_of_images(tiny: Benchmark, run: Run) -> None:
-    base = next(tiny.sessions())
+    base = tiny.base()
     order = torch.randperm(len(base.train), generator=torch.Generator().manual_seed(0))
     mixed = TensorImages(base.train.pixels[order], base.train.labels[order])
     method = untrained()

@@ -42,7 +42,7 @@ def sequence(seed: int = 0) -> Drawn:
 
 @pytest.fixture(scope="module")
 def base(tiny: Benchmark) -> Session:
-    return next(tiny.sessions())
+    return tiny.base()
 
 
 @pytest.mark.parametrize("second_order", [False, True])

@@ -480,7 +480,7 @@ def test_a_benchmark_of_single_pixels_goes_through_the_whole_protocol(run: Run) 
     sets = Ingredients(store, store, tuple("abcd"), 1, PIXEL_AS_IT_IS["mean"], PIXEL_AS_IT_IS["std"], True, 2, 1)
     method = method_with(torch.eye(3), torch.eye(3), complement="tied", base=Training(epochs=0))
     heard: list[int] = []
-    protocol.run(method, Benchmark("pixels", sets, Protocol()), run, lambda session: heard.append(session.index))
+    protocol.follow(method, Benchmark("pixels", sets, Protocol()), run, lambda session: heard.append(session.index))
     assert heard == [0, 1, 2]
     assert method.classes == (0, 1, 2, 3)
     assert method.scores(train[::6].float()).argmax(1).tolist() == [0, 1, 2, 3]

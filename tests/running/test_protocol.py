@@ -101,7 +101,7 @@ def learn(method: Method, benchmark: Benchmark, path: Path) -> Run:
     folder = RunFolder(path / "run")
     folder.open({"format": 1})
     run = Run(folder, 0, path / "cache", fingerprint=benchmark.fingerprint())
-    protocol.run(method, benchmark, run)
+    protocol.follow(method, benchmark, run)
     return run
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_goes_on_encodes_test_images_in_the_batches_of_an_undisturbed
 def test_held_out_images_are_never_trained_on(tmp_path, watched, name):
     """Images kept from training may be looked at (the feature scale is fitted on them), but are never augmented."""
     learn(tiny_method(name, held_out=5), watched, tmp_path)
-    base, log = next(iter(watched.sessions(held_out=5))), watched._train.log
+    base, log = watched.base(5), watched._train.log
     assert len(base.held_out) == 30
     assert log.augmented[base.held_out._rows].tolist() == [0] * 30
     assert (log.augmented[base.train._rows] > 0).all()
@@ -426,7 +426,7 @@ def test_other_settings_do_not_share_a_base(tmp_path, changes):
 
 
 def test_an_epoch_shows_every_image_once_in_batches_of_equal_size(run, tiny):
-    images = next(iter(tiny.sessions())).train
+    images = tiny.base().train
     framing = Framing(16, tiny.mean, tiny.std, tiny_method("cosine").config.augment)
     net = nano(16, None)
     for epoch in run.epochs("base", net, net, Descent(epochs=1), 5):

@@ -24,7 +24,7 @@ def episode_gradients(devices: Devices) -> dict[str, Tensor]:
     """Gradients of f2 after one step of RESA with frozen batch statistics, in float32."""
     changes = {"batch_norm": "frozen", "transfer.epochs": 1, "tasks": 1}
     method = build(tiny_experiment(Path("unused"), changes=changes), "float32", devices.device)
-    base = next(iter(tiny_benchmark(PUBLISHED).sessions()))
+    base = tiny_benchmark(PUBLISHED).base()
     run = unwritten(devices)
     for x in run.batches(base.train, method.test_framing(base)):
         method.f2.train()(x)  # batch statistics that are worth freezing
@@ -36,7 +36,7 @@ def episode_gradients(devices: Devices) -> dict[str, Tensor]:
 
 def batch_gradients(devices: Devices) -> dict[str, Tensor]:
     """Gradients of a linear classifier after one batch of an odd number of images."""
-    images = next(iter(tiny_benchmark(PUBLISHED).sessions())).train.select(torch.arange(45))
+    images = tiny_benchmark(PUBLISHED).base().train.select(torch.arange(45))
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 6))
     for p in net.parameters():
         nn.init.zeros_(p)

@@ -105,6 +105,10 @@ class Benchmark:
         shots = None if session == 0 else self.shots
         return _joined([self._shuffled[label][:shots] for label in self.session_classes[session]])
 
+    def base(self, held_out: int = 0) -> Session:
+        """The base session; `held_out` as in `sessions`."""
+        return next(self.sessions(held_out=held_out))
+
     def sessions(self, oracle: bool = False, held_out: int = 0) -> Iterator[Session]:
         """The sessions in order; `held_out` images per base class are kept from training and handed out beside it."""
         past: list[Tensor] = []

@@ -1,9 +1,8 @@
-"""What KT-RCNet needs beside Algorithm 1: its two branches, the fitted scale, the conventionally trained C, costs."""
+"""What KT-RCNet needs beside Algorithm 1: the fitted scale, the conventionally trained C, what is checked, costs."""
 
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,68 +11,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, class_pool
-from fscil.data.sessions import Benchmark, Session
+from fscil.data.sessions import Session
 from fscil.errors import FscilError
 from fscil.methods.shared.base import Net, base_plan, fit_base, label_rows
-from fscil.methods.shared.method import Frozen, PlannedStage, embed_all
+from fscil.methods.shared.method import PlannedStage, embed_all
 from fscil.nn import encoders
-from fscil.nn.branches import Branch
-from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead, EuclidHead
-from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
 
 if TYPE_CHECKING:
-    from fscil.methods.kt_rcnet import Config
+    from fscil.methods.kt_rcnet import Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
 OWN_BASE = "base of f2"  # the stage in which f2 is trained where it does not start as f1
-
-
-class Pair(Frozen):
-    """Two Branches under the paper's letters: B, the cosine classifier on f1, and C, the Euclidean one on f2."""
-
-    config: Config
-
-    def __init__(self, config: Config, encoder: Encoder):
-        super().__init__(config, encoder)
-        c, f2 = config, deepcopy(encoder)
-        base = Branch("B", encoder, "cosine", c.views, unit=c.unit)
-        complement = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
-        self.branches = nn.ModuleList([base, complement])
-
-    @property
-    def f1(self) -> Encoder:
-        return self.branches[0].encoder
-
-    @property
-    def f2(self) -> Encoder:
-        return self.branches[1].encoder
-
-    @property
-    def W1(self) -> Prototypes:
-        return self.branches[0].prototypes
-
-    @property
-    def W2(self) -> Prototypes:
-        return self.branches[1].prototypes
-
-    def take_learned(self, base: Session, learned: Tensor) -> None:
-        """The learned weights (classes, d) as W1 of the base classes, as in the authors' code."""
-        for label, row in zip(base.classes, learned, strict=True):
-            self.W1.set(label, row)
-
-    def set_feature_scale(self, factor: float) -> None:
-        """From now on f2's features are `factor` times as long; W2 follows."""
-        self.branches[1].feature_scale.fill_(factor)
-        self.W2.rescale(factor)
-
-    def check(self, benchmark: Benchmark) -> None:
-        check_base(self, next(benchmark.sessions(held_out=self.config.held_out)))
-
-    def plan(self, base: Session) -> list[PlannedStage]:
-        return planned(self, base)
 
 
 def local_loss(logits: Tensor, y: Tensor, sessions: int, smoothing: float) -> Tensor:
@@ -91,7 +42,7 @@ def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
     return F.cross_entropy(logits, y, label_smoothing=smoothing * k / (k - 1) if k > 1 else 0.0)
 
 
-def own_base(method: Pair, base: Session, run: Run) -> None:
+def own_base(method: Method, base: Session, run: Run) -> None:
     """f2 by a base session like that of f1, from other random weights and with other batches."""
     c = method.config
     with torch.random.fork_rng(devices=[]):
@@ -101,7 +52,7 @@ def own_base(method: Pair, base: Session, run: Run) -> None:
     fit_base(method, net, base, run, {"for": "f2"}, stage=OWN_BASE)
 
 
-def check_base(method: Pair, base: Session) -> None:
+def check_base(method: Method, base: Session) -> None:
     """Refuses, before anything is trained, a base session that cannot serve the settings."""
     c = method.config
     if not c.feature_scale and base.held_out is None:
@@ -111,7 +62,7 @@ def check_base(method: Pair, base: Session) -> None:
 
 
 @torch.no_grad()
-def fitted_scale(method: Pair, base: Session, run: Run) -> float:
+def fitted_scale(method: Method, base: Session, run: Run) -> float:
     """The feature scale at which softmax(s r2) best predicts images that were kept from training."""
     f = embed_all(method.branches[1].encode, base.held_out, method.test_framing(base), run)
     y = label_rows(method.W2.classes)[base.held_out.labels]
@@ -119,7 +70,7 @@ def fitted_scale(method: Pair, base: Session, run: Run) -> float:
     return float(SCALES[losses.argmin()])
 
 
-def conventional_learning(method: Pair, base: Session, run: Run) -> None:
+def conventional_learning(method: Method, base: Session, run: Run) -> None:
     """The C-model without RESA (ablation, rows 2 and 3): batches, and a learned W2 that class means replace."""
     c, C, row = method.config, method.branches[1], label_rows(method.W2.classes)
     net = nn.ModuleList([method.f2.requires_grad_(True), EuclidHead(method.W2.means(), c.scale)])
@@ -130,7 +81,7 @@ def conventional_learning(method: Pair, base: Session, run: Run) -> None:
             epoch.step(F.cross_entropy(net[1](C.encode(x)), row[y]))
 
 
-def planned(method: Pair, base: Session) -> list[PlannedStage]:
+def planned(method: Method, base: Session) -> list[PlannedStage]:
     """The stages of the base session, to the image."""
     c, n, p = method.config, len(base.train), method.config.pixels
     held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0

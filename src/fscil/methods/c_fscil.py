@@ -99,7 +99,7 @@ class Method(Prototypical):
             raise FscilError(
                 f"{classes} classes cannot be orthogonal in {dim} dimensions; set --dim to {classes} or more"
             )
-        base = next(benchmark.sessions(held_out=self.config.held_out))
+        base = benchmark.base(self.config.held_out)
         class_pool(base.train, self.sampling(base))
 
     def learn_base(self, base: Session, run: Run) -> None:

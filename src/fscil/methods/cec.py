@@ -81,7 +81,7 @@ class Method(Prototypical):
         return Sampling(c.way, c.shot, c.query, "rotate")
 
     def check(self, benchmark: Benchmark) -> None:
-        class_pool(next(benchmark.sessions(held_out=self.config.held_out)).train, self.sampling)
+        class_pool(benchmark.base(self.config.held_out).train, self.sampling)
 
     def learn_base(self, base: Session, run: Run) -> None:
         check_share(self.config.query, run.world)  # now: the first episode comes after the whole base training

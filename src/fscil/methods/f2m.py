@@ -100,7 +100,7 @@ class Method(Finetuned):
                 f"F2M needs {max(1, c.layers)} convolutions larger than 1x1 at the end of the encoder, "
                 f"{c.encoder} has {found}; change --layers or --encoder"
             )
-        counts = next(benchmark.sessions(held_out=c.held_out)).train.labels.unique(return_counts=True)[1]
+        counts = benchmark.base(c.held_out).train.labels.unique(return_counts=True)[1]
         if c.per_class and (len(counts) < self.sampling.way or int(counts.min()) < c.per_class):
             raise FscilError(
                 f"a batch takes {c.per_class} images each of {self.sampling.way} classes, but {benchmark.name} has "

@@ -15,20 +15,23 @@ lambda_1, lambda_2        config.global_weight, config.local_weight
 """
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fscil.data.episodes import Mix, Sampling, Synthesis, Task, check_share, episodes
-from fscil.data.sessions import Session
+from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods._kt_rcnet import Pair, conventional_learning, fitted_scale, local_loss, own_base
+from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, local_loss, own_base, planned
 from fscil.methods.shared.base import fit_cosine_classifier, freeze
-from fscil.methods.shared.method import Common, embed_all
+from fscil.methods.shared.method import Common, Frozen, PlannedStage, embed_all
 from fscil.nn.branches import Branch
+from fscil.nn.encoders import Encoder
+from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import class_means, cosine, euclid
 from fscil.running.descent import Descent
 from fscil.running.training import Run
@@ -84,33 +87,72 @@ class Config(Common):
             raise FscilError("global_weight and local_weight are both 0: RESA has no loss; raise one of them")
 
 
-class Method(Pair):
-    """B, the base model, and C, the complementary model."""
+class Method(Frozen):
+    """B, the base model: a cosine classifier on f1; C, the complementary model: a Euclidean one on f2."""
 
     config: Config
 
+    def __init__(self, config: Config, encoder: Encoder):
+        super().__init__(config, encoder)
+        c, f2 = config, deepcopy(encoder)
+        B = Branch("B", encoder, "cosine", c.views, unit=c.unit)
+        C = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
+        self.branches = nn.ModuleList([B, C])
+
+    @property
+    def f1(self) -> Encoder:
+        return self.branches[0].encoder
+
+    @property
+    def f2(self) -> Encoder:
+        return self.branches[1].encoder
+
+    @property
+    def W1(self) -> Prototypes:
+        return self.branches[0].prototypes
+
+    @property
+    def W2(self) -> Prototypes:
+        return self.branches[1].prototypes
+
+    def check(self, benchmark: Benchmark) -> None:
+        check_base(self, benchmark.base(self.config.held_out))
+
     def learn_base(self, base: Session, run: Run) -> None:
-        c, (B, C) = self.config, self.branches
-        if c.complement == "resa":
-            check_share(c.query, run.world)  # now: the first episode comes after the whole base training
+        """The base model, the start of f2, complementary learning, and the read-out of both."""
+        if self.config.complement == "resa":
+            check_share(self.config.query, run.world)  # now: the first episode comes after the whole base training
         learned = fit_cosine_classifier(self, self.f1, base, run)  # Eq. 1 and 2
-        if c.start == "f1":
+        self.start_f2(base, run)
+        self.complementary_learning(base, run, learned)
+        self.read_out(base, run, learned)
+
+    def start_f2(self, base: Session, run: Run) -> None:
+        """f2 as a copy of f1, or from a base session of its own."""
+        if self.config.start == "f1":
             self.f2.load_state_dict(self.f1.state_dict())
         else:
             own_base(self, base, run)
+
+    def complementary_learning(self, base: Session, run: Run, learned: Tensor) -> None:
+        """Trains f2 with f1 frozen; `learned` (classes, d) are the rows that the base model has learned."""
+        c = self.config
         if c.uses_W1:
-            self.weight_computing(B, base, run)  # Eq. 3
-        self.weight_computing(C, base, run)  # Eq. 4
-        self.set_feature_scale(c.feature_scale or fitted_scale(self, base, run))
+            self.weight_computing(self.branches[0], base, run)  # Eq. 3
         if c.uses_W1 and c.W1 == "learned":
             self.take_learned(base, learned)
+        self.weight_computing(self.branches[1], base, run)  # Eq. 4
+        self.set_feature_scale(c.feature_scale or fitted_scale(self, base, run))
         if c.complement == "resa":
-            self.complementary_learning(base, run)
+            self.resa(base, run)
         elif c.complement == "conventional":
             conventional_learning(self, base, run)
+
+    def read_out(self, base: Session, run: Run, learned: Tensor) -> None:
+        """W1 and W2 of the base classes with which new classes will be compared."""
         freeze(self.f2)
         self.teach_base(base, run)
-        if c.W1 == "learned":
+        if self.config.W1 == "learned":
             self.take_learned(base, learned)
 
     def weight_computing(self, branch: Branch, base: Session, run: Run) -> None:
@@ -119,8 +161,18 @@ class Method(Pair):
         branch.prototypes.clear()
         branch.prototypes.add(base.train.labels, embed_all(branch.encode, base.train, self.test_framing(base), run))
 
-    def complementary_learning(self, base: Session, run: Run) -> None:
-        """RESA and Algorithm 1: f2 is trained on pseudo-incremental tasks."""
+    def take_learned(self, base: Session, learned: Tensor) -> None:
+        """The learned weights (classes, d) as W1 of the base classes, as in the authors' code."""
+        for label, row in zip(base.classes, learned, strict=True):
+            self.W1.set(label, row)
+
+    def set_feature_scale(self, factor: float) -> None:
+        """From now on f2's features are `factor` times as long; W2 follows."""
+        self.branches[1].feature_scale.fill_(factor)
+        self.W2.rescale(factor)
+
+    def resa(self, base: Session, run: Run) -> None:
+        """Random Episode Sampling and Augmentation, Algorithm 1: f2 is trained on pseudo-incremental tasks."""
         c = self.config
         sampling = Sampling(c.way, c.shot, c.query, c.twins, c.mix)
         self.f2.requires_grad_(True)
@@ -165,3 +217,6 @@ class Method(Pair):
     def encode(self, images: Tensor) -> Tensor:
         """f2 of images (way, k, 3, p, p) -> (way, k, d), on the scale at which relations are measured."""
         return self.branches[1].encode(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+
+    def plan(self, base: Session) -> list[PlannedStage]:
+        return planned(self, base)

@@ -108,7 +108,7 @@ class Method(Headed):
             raise FscilError(
                 f"guided modulation gates the stages of an encoder, but {c.encoder} is one piece; set --bgm off"
             )
-        images = next(benchmark.sessions(held_out=c.held_out)).train
+        images = benchmark.base(c.held_out).train
         fewest = int(images.labels.unique(return_counts=True)[1].min())
         if fewest < c.pseudo_shots + c.query:
             raise FscilError(

@@ -94,7 +94,7 @@ class Method(Prototypical):
         return Sampling(c.way + c.spare, c.shot, 0, "none")
 
     def check(self, benchmark: Benchmark) -> None:
-        class_pool(next(benchmark.sessions(held_out=self.config.held_out)).train, self.sampling)
+        class_pool(benchmark.base(self.config.held_out).train, self.sampling)
 
     def learn_base(self, base: Session, run: Run) -> None:
         bank, P = self.branches[0].prototypes, torch.zeros(len(base.classes), self.encoder.dim)

@@ -62,6 +62,12 @@ class RunSpec:
 
 def execute(experiment: RunSpec, tell: Callable[[Session], None] | None = None) -> Path:
     """Runs an experiment, or the rest of it, and gives its run folder; `tell` hears of every finished session."""
+    trained(experiment, tell)
+    return experiment.folder
+
+
+def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) -> tuple[Benchmark, Method]:
+    """The same; gives its sessions and the method as the last of them has left it."""
     e = experiment
     forget_peak_memory()
     sessions = benchmark(e.dataset, e.root, e.protocol)  # before `launch`: what is missing is made by one process
@@ -71,14 +77,14 @@ def execute(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     method = build(e, precision["used"], devices.device)
     check_method(method, sessions)
     if folder.writable:
-        planning.check_memory(method, base_session(method, sessions), e.devices)
+        planning.check_memory(method, sessions.base(method.config.held_out), e.devices)
     folder.open(describe(e, method, sessions, precision))
     with closing(folder):
         cache = e.out / "cache"
         run = Run(folder, e.seed, cache, devices, precision["used"], sessions.fingerprint(), e.checkpoint_seconds)
-        protocol.run(method, sessions, run, tell if folder.writable else None)
+        protocol.follow(method, sessions, run, tell if folder.writable else None)
         devices.agree("finished")  # nobody leaves before the first process has written everything
-    return e.folder
+    return sessions, method
 
 
 def check(experiments: Iterable[RunSpec]) -> None:
@@ -91,7 +97,7 @@ def check(experiments: Iterable[RunSpec]) -> None:
         try:
             method = build(e, "float32", torch.device("cpu"))
             check_method(method, opened[data])
-            planning.check_memory(method, base_session(method, opened[data]), e.devices)
+            planning.check_memory(method, opened[data].base(method.config.held_out), e.devices)
         except FscilError as problem:
             raise FscilError(f"{e.method}: {problem}") from problem
 
@@ -105,7 +111,7 @@ def plan(experiment: RunSpec) -> dict[str, Any]:
     precision = precision_of(e, RunFolder(e.folder), device)
     method = build(e, precision["used"], device)
     check_method(method, sessions)
-    cost = planning.cost(method, base_session(method, sessions), e.devices)
+    cost = planning.cost(method, sessions.base(method.config.held_out), e.devices)
     return {"precision": precision, **cost}
 
 
@@ -140,10 +146,6 @@ def check_views(views: str, sessions: Benchmark) -> None:
         raise FscilError(
             f"images of {sessions.name} change their class when mirrored: take --views one instead of {views}"
         )
-
-
-def base_session(method: Method, sessions: Benchmark) -> Session:
-    return next(iter(sessions.sessions(held_out=method.config.held_out)))
 
 
 def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[str, Any]) -> dict[str, Any]:

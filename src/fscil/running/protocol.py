@@ -21,7 +21,7 @@ from fscil.running.training import Run
 TEST_BATCH = 500
 
 
-def run(method: Method, benchmark: Benchmark, run: Run, tell: Callable[[Session], None] | None = None) -> None:
+def follow(method: Method, benchmark: Benchmark, run: Run, tell: Callable[[Session], None] | None = None) -> None:
     """Learns and tests session by session; what the run folder already holds is loaded, not repeated."""
     tester = Tester(method, benchmark, run)
     done = run.devices.agree(run.folder.finished(benchmark.session_count))

@@ -132,6 +132,14 @@ class RunFolder:
         write_json(self._session(session, "session", "json"), record)
         self.tidy(session)
 
+    def predictions(self, session: int) -> dict[str, np.ndarray]:
+        """The labels that `write_session` wrote."""
+        file = self._session(session, "predictions", "safetensors")
+        try:
+            return safetensors.numpy.load_file(file)
+        except (safetensors.SafetensorError, OSError) as problem:
+            raise FscilError(f"{file} cannot be read ({problem}); delete it and run again") from problem
+
     def tidy(self, session: int) -> None:
         """Removes what nobody needs after a finished session: its checkpoints, and the states before.
 
