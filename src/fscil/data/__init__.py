@@ -70,7 +70,8 @@ def ingredients(name: str, root: str | Path | None = None, protocol: Protocol = 
     if name != "folder" and (protocol.test_share, protocol.split) != (PUBLISHED.test_share, PUBLISHED.split):
         raise FscilError(f"--test-share and --split are for the data set folder, not for {name}: omit them.")
     folder = expanded(root) if root is not None else default_root()
-    return importlib.import_module(f"fscil.data.{name}").load(folder, protocol)
+    parts: Ingredients = importlib.import_module(f"fscil.data.{name}").load(folder, protocol)
+    return parts
 
 
 def cut(name: str, root: str | Path | None, protocol: Protocol) -> "tuple[Ingredients, Protocol]":

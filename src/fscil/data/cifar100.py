@@ -4,6 +4,7 @@ import hashlib
 import pickle
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,7 +75,7 @@ def _warn_if_not_official(folder: Path) -> None:
         warnings.warn(told, stacklevel=3)
 
 
-def _read(path: Path, *keys: str) -> list:
+def _read(path: Path, *keys: str) -> list[Any]:
     """The values of some keys of a pickled dictionary."""
     try:
         with path.open("rb") as file:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fscil.data.images import FileImages, Ingredients, TensorImages, decode
+from fscil.data.images import FileImages, Images, Ingredients, TensorImages, decode
 from fscil.running.progress import Bar
 
 Result = TypeVar("Result")
@@ -37,7 +37,9 @@ def in_memory(ingredients: Ingredients) -> Ingredients:
     return replace(ingredients, train=train, test=test, squeeze=False)
 
 
-def _decoded(images: FileImages, pixels: int) -> TensorImages:
+def _decoded(images: Images, pixels: int) -> TensorImages:
+    assert isinstance(images, FileImages)
+
     def squeezed(path: str) -> Tensor:
         picture = decode(path)
         if picture.size != (pixels, pixels):

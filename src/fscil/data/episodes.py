@@ -29,7 +29,8 @@ class SmallClass(FscilError):
 class Steps(Protocol):
     """The part of an epoch that sampling needs: a generator per purpose and the first step to make."""
 
-    start: int
+    @property
+    def start(self) -> int: ...
 
     def rng(self, *purpose: object) -> torch.Generator: ...
 

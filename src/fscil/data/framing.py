@@ -128,6 +128,7 @@ def _random_boxes(heights: Tensor, widths: Tensor, min_area: float, chance: Draw
 def rearrangement(framing: Framing, chance: Draw) -> tuple[Tensor, Tensor]:
     """Shift with reflected borders (crop "pad") and mirroring: the row and column (n, p) each pixel is taken from."""
     augment, p = framing.augment, framing.pixels
+    assert augment is not None  # without it nothing is drawn
     positions = torch.arange(p)
     mirrored = (chance.flip < 0.5) if augment.flip else torch.zeros_like(chance.flip, dtype=torch.bool)
     columns = torch.where(mirrored[:, None], p - 1 - positions, positions)
@@ -172,4 +173,5 @@ def _outside_square(p: int, side: int, centre: Tensor) -> Tensor:
     """(n, p, p, 1) float: 0 inside a square around a random pixel (it may overlap the border), 1 elsewhere."""
     start = (centre * p).long() - side // 2
     rows, columns = ((torch.arange(p) >= s[:, None]) & (torch.arange(p) < s[:, None] + side) for s in start.T)
-    return (~(rows[:, :, None] & columns[:, None, :])).float()[..., None]
+    outside: Tensor = ~(rows[:, :, None] & columns[:, None, :])
+    return outside.float()[..., None]

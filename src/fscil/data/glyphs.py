@@ -87,7 +87,8 @@ def _all_pictures() -> np.ndarray:
     """Every picture, from the cache if there is one: uint8 (characters, TRAIN + TEST, 32, 32, 3)."""
     try:
         with np.load(_cache_file()) as cached:
-            return cached["pictures"]
+            pictures: np.ndarray = cached["pictures"]
+            return pictures
     except (OSError, RuntimeError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # none, no home, or damaged
         pictures = _draw_all()
     with suppress(OSError, RuntimeError):  # nowhere to write: drawn again next time

@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, rearrangement, windows
 from fscil.data.pictures import upright_rgb
@@ -36,7 +38,7 @@ class Images(ABC):
         """The images at these indices, in this order; the pixels are shared, not copied."""
 
     @abstractmethod
-    def joined(self, other: "Images") -> "Images":
+    def joined(self, other: Self) -> Self:
         """These images followed by others of the same kind of store (in memory: of the same size)."""
 
     @abstractmethod
@@ -100,25 +102,27 @@ class TensorImages(Images):
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], framing: Framing) -> Iterator[Tensor]:
         stored = self._pixels.permute(0, 2, 3, 1)
         for chunk, chance in chunks:
-            yield _cut(stored[self._rows[chunk]], framing, chance)
+            with torch.autocast("cpu", enabled=False):  # the caller's half precision is for networks, not for pixels
+                crops = _cut(stored[self._rows[chunk]], framing, chance)
+            yield crops
 
 
-@torch.autocast("cpu", enabled=False)  # the caller's half precision is for networks, not for pixels
 def _cut(images: Tensor, framing: Framing, chance: Draw | None) -> Tensor:
     """The framing's crops (n, p, p, 3) of uint8 images (n, H, W, 3)."""
     _, height, width, _ = images.shape
     p = framing.pixels
-    vertical, horizontal = windows(torch.tensor([height]), torch.tensor([width]), framing, chance)
+    sides = windows(torch.tensor([height]), torch.tensor([width]), framing, chance)
     moved = rearrangement(framing, chance) if chance else None
-    if height == width == p and all(bool((window.length == p).all()) for window in (vertical, horizontal)):
+    if height == width == p and all(bool((window.length == p).all()) for window in sides):
         return images if moved is None else _taken(images, *moved)
-    vertical, horizontal = interpolation(vertical, height, p), interpolation(horizontal, width, p)
+    vertical, horizontal = interpolation(sides[0], height, p), interpolation(sides[1], width, p)
     if moved is not None:
         vertical, horizontal = _rearranged(vertical, moved[0]), _rearranged(horizontal, moved[1])
     # One matrix product per axis. The middle dimension of the operand has to be the one that is resized.
     across = horizontal @ images.transpose(1, 2).float().flatten(2)
     across = across.unflatten(2, (height, 3)).transpose(1, 2).flatten(2)
-    return (vertical @ across).unflatten(2, (p, 3))
+    crops: Tensor = (vertical @ across).unflatten(2, (p, 3))
+    return crops
 
 
 def _rearranged(matrices: Tensor, at: Tensor) -> Tensor:
@@ -156,9 +160,7 @@ class FileImages(Images):
         return hashlib.blake2b(repr(files).encode()).digest()
 
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], framing: Framing) -> Iterator[Tensor]:
-        from torch.utils.data import DataLoader
-
-        loader = DataLoader(
+        loader: DataLoader[np.ndarray | FscilError] = DataLoader(
             _Decoder(self.paths, framing),
             sampler=chunks,  # iterated in this process, in order
             batch_size=None,
@@ -184,7 +186,7 @@ def _unchanged(crops: object) -> object:
     return crops
 
 
-class _Decoder:
+class _Decoder(Dataset[np.ndarray | FscilError]):
     """What a worker process does: decode the files of a chunk and cut out what was drawn for them."""
 
     def __init__(self, paths: Sequence[str], framing: Framing):
@@ -224,7 +226,8 @@ def cut_picture(picture: Image.Image, framing: Framing, chance: Draw | None) -> 
     if chance is None:
         return crop
     rows, columns = (at[0].numpy() for at in rearrangement(framing, chance))
-    return crop[rows][:, columns]
+    rearranged: np.ndarray = crop[rows][:, columns]
+    return rearranged
 
 
 @dataclass(frozen=True)

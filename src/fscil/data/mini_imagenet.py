@@ -104,7 +104,8 @@ def _listed(path: Path, images: Path, stored: Stored) -> ByClass:
     """The images named in a csv file."""
     rows = _rows(path)
     labels = {row["label"] for row in rows}
-    by_class, missing = defaultdict(list), []
+    by_class: defaultdict[str, list[Path]] = defaultdict(list)
+    missing: list[str] = []
     for row in sorted(rows, key=lambda row: Path(row["filename"]).name):
         name, label = row["filename"], row["label"]
         found = _candidates(name, label, labels - {label}, stored)

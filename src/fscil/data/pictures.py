@@ -55,7 +55,8 @@ def _eight_bits(values: np.ndarray) -> np.ndarray:
             raise ValueError(
                 f"has pixel values from {low:g} to {high:g}; numbers with a fraction must lie between 0 and 1"
             )
-        return np.rint(values * 255).astype(np.uint8)
+        rounded: np.ndarray = np.rint(values * 255).astype(np.uint8)
+        return rounded
     if not np.issubdtype(values.dtype, np.integer) or low < 0 or high > 65535:
         raise ValueError(f"has pixel values of the type {values.dtype} from {low:g} to {high:g}, which are no colours")
     deep = values.dtype in (">u2", "<u2") or high > 255

@@ -91,7 +91,8 @@ def _examine(path: str) -> tuple[str, str]:
 
 def published_digests() -> dict[str, list[str]]:
     """For each published data set the `list_digest` of each session of the lists of TOPIC (Tao et al. 2020)."""
-    return json.loads(files("fscil.data").joinpath("digests.json").read_text())
+    digests: dict[str, list[str]] = json.loads(files("fscil.data").joinpath("digests.json").read_text())
+    return digests
 
 
 def differing_sessions(digests: Sequence[str], benchmark: Benchmark, found: Ingredients) -> tuple[int, ...]:

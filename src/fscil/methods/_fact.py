@@ -10,6 +10,9 @@ from fscil.nn.relations import cosine
 class Reserved(nn.Module):
     """Cosine classifier with a row for every class there will ever be: base classes first, then virtual ones."""
 
+    virtual: Tensor
+    ties: Tensor
+
     def __init__(self, dim: int, base: int, total: int, scale: float, tied: int, generator: torch.Generator):
         super().__init__()
         self.base, self.scale = base, scale

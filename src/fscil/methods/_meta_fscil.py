@@ -99,6 +99,16 @@ def with_gradient(value: float, parameters: Sequence[Tensor], gradients: Sequenc
     return value + slope - slope.detach()
 
 
+class Gate(nn.Linear):
+    """A gate that starts at zero, guided by one number `guide` per channel."""
+
+    def __init__(self, channels: int):
+        super().__init__(channels, channels)
+        self.guide = nn.Parameter(torch.zeros(channels))
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
 class Gated(nn.Module):
     """A stage and, behind it, one factor per channel: 2 sigmoid(A (z * m)), which is 1 before anything is learned.
 
@@ -109,10 +119,7 @@ class Gated(nn.Module):
     def __init__(self, stage: nn.Module, channels: int):
         super().__init__()
         self.stage = stage
-        self.gate = nn.Linear(channels, channels)
-        self.gate.guide = nn.Parameter(torch.zeros(channels))
-        nn.init.zeros_(self.gate.weight)
-        nn.init.zeros_(self.gate.bias)
+        self.gate = Gate(channels)
         makers = [m for m in stage.modules() if isinstance(m, nn.Conv2d) and m.out_channels == channels]
         self._maker = makers[-1:]  # in a list: its parameters already belong to the stage
 

@@ -23,7 +23,8 @@ class RelationNetwork(nn.Module):
     def forward(self, features: Tensor, prototypes: Tensor) -> Tensor:
         f, p = self.feature(F.normalize(features, dim=-1)), self.prototype(F.normalize(prototypes, dim=-1))
         pairs = f.unsqueeze(1) + p.unsqueeze(-3)
-        return self.rest(pairs.flatten(0, -2)).view(pairs.shape[:-1])
+        scores: Tensor = self.rest(pairs.flatten(0, -2))
+        return scores.view(pairs.shape[:-1])
 
 
 @dataclass(frozen=True)

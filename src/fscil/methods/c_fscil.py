@@ -32,7 +32,7 @@ from fscil.errors import FscilError
 from fscil.methods._c_fscil import alignment, repulsion, sharpened, similarity
 from fscil.methods.shared.base import Net, base_plan, fit_base, fit_cosine_classifier, freeze
 from fscil.methods.shared.method import Common, PlannedStage, Prototypical
-from fscil.nn.branches import Branch
+from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear, random_rows
 from fscil.nn.memory import first_of_each
@@ -84,7 +84,7 @@ class Method(Prototypical):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views)])
+        self.branches = Branches([Branch("B", encoder, "cosine", config.views)])
         self.projection = nn.Linear(encoder.dim, config.dim)
         nn.init.orthogonal_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
@@ -141,7 +141,8 @@ class Method(Prototypical):
 
     def project(self, images: Tensor) -> Tensor:
         """Images (way, k, 3, p, p) -> (way, k, dim)."""
-        return self.projection(self.encoder(images.flatten(0, 1))).unflatten(0, images.shape[:2])
+        projected: Tensor = self.projection(self.encoder(images.flatten(0, 1))).unflatten(0, images.shape[:2])
+        return projected
 
     def average_activations(self, base: Session, run: Run) -> None:
         """Fills the memory of mean activations of the base classes."""
@@ -161,14 +162,16 @@ class Method(Prototypical):
 
     def prototypes(self) -> Tensor:
         """p (classes, dim) of all classes so far."""
-        return self.projection(self.branches[0].prototypes.means())
+        p: Tensor = self.projection(self.branches[0].prototypes.means())
+        return p
 
     def nudged(self, p: Tensor, run: Run) -> Tensor:
         """Prototypes close to p (classes, dim) but less similar to each other."""
         k = nn.ParameterList([p.clone()])
         for epoch in run.epochs("nudging", k, k, self.config.nudge, 1):
             epoch.step(repulsion(k[0]) + (1 - alignment(k[0], p)))
-        return k[0].detach()
+        moved: Tensor = k[0].detach()
+        return moved
 
     def align(self, target: Tensor, run: Run) -> None:
         """Trains the projection alone, until it maps the mean activations to the targets (classes, dim)."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fscil.data.episodes import Sampling, Task, check_share, class_pool, episodes
 from fscil.data.images import Augment, Framing
@@ -31,7 +31,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.methods.shared.base import base_plan, fit_cosine_classifier, freeze
 from fscil.methods.shared.method import Common, PlannedStage, Prototypical
 from fscil.nn.attention import SetAttention
-from fscil.nn.branches import Branch
+from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import class_means
 from fscil.running.descent import Descent
@@ -70,7 +70,7 @@ class Method(Prototypical):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.branches = Branches([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
         self.attention = SetAttention(encoder.dim, config.dropout, layer_norm=True)
         for parameter in self.attention.output.parameters():
             parameter.data.mul_(config.start)

@@ -20,7 +20,7 @@ copies of each image are replaced by the random variation of all methods here. T
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -36,7 +36,7 @@ from fscil.methods.shared.method import Common, Needs
 from fscil.methods.shared.topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import blockwise_distillation
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import GrowingLinear
+from fscil.nn.heads import GrowingHead, GrowingLinear
 from fscil.nn.memory import first_of_each, herded, quota, require_room
 from fscil.running.training import Run
 from fscil.settings.limits import within
@@ -95,7 +95,7 @@ class Method(Reducible):
         self.herd(session, self.quota, run)
 
     def train_stage(
-        self, stage: str, images: TensorImages, before: Net, session: Session, tuning: Finetuning, run: Run
+        self, stage: str, images: TensorImages, before: Net[GrowingHead], session: Session, tuning: Finetuning, run: Run
     ) -> None:
         """Cross-entropy, and distillation of every block of rows that the net of before has."""
         c = self.config
@@ -121,7 +121,7 @@ class Method(Reducible):
 
 def gradient_noise(size: float, epoch: int, images: int) -> float:
     """Standard deviation of the noise on a gradient that is the mean over `images`."""
-    return size / (1 + epoch) ** 0.55 / images
+    return size / math.pow(1 + epoch, 0.55) / images
 
 
 @contextmanager
@@ -137,5 +137,5 @@ def noisy_gradients(parameters: Iterable[nn.Parameter], std: float, generator: t
             hook.remove()
 
 
-def _plus(noise: Tensor):
+def _plus(noise: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda gradient: gradient + noise

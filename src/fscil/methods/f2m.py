@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fscil.data.episodes import Sampling, episodes
 from fscil.data.images import Framing
@@ -35,7 +35,7 @@ from fscil.errors import FscilError
 from fscil.methods.shared.base import Net, cross_entropy, freeze, label_rows, prepare, training_pixels
 from fscil.methods.shared.finetuned import Finetuned, Gradient
 from fscil.methods.shared.method import Common, Needs, PlannedStage
-from fscil.nn.branches import Branch
+from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import LinearHead
 from fscil.nn.memory import ExemplarMemory, stored
@@ -84,7 +84,7 @@ class Method(Finetuned):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.branches = Branches([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
         self.box = Box(encoder, last_kernels(encoder, config.layers), config.bound)
         self.memory = ExemplarMemory()
 
@@ -116,7 +116,7 @@ class Method(Finetuned):
         self.box.centre(self.encoder)
         self.teach_base(session, run)
 
-    def train_base(self, net: Net, session: Session, run: Run) -> None:
+    def train_base(self, net: Net[LinearHead], session: Session, run: Run) -> None:
         c = self.config
         net.train()
         for epoch in run.epochs("base", net, net, c.base, self.steps(session)):
@@ -141,7 +141,7 @@ class Method(Finetuned):
             for x, y in epoch.batches(session.train, framing, c.base.batch):
                 yield x, row[y], 1.0  # `epoch` weighs these itself
 
-    def loss(self, net: Net, x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
+    def loss(self, net: Net[LinearHead], x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
         """Mean over draws of noise: cross-entropy, and how far the class means of the batch move."""
         c, losses = self.config, []
         clean = mean_of_labels(net.encoder(x), rows)[1]

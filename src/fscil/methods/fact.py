@@ -29,14 +29,14 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods._fact import Reserved
 from fscil.methods.shared.base import Net, base_plan, cross_entropy, freeze, label_rows, prepare, training_pixels
 from fscil.methods.shared.method import Common, Needs, PlannedStage, Prototypical
-from fscil.nn.branches import Branch
+from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.noise import beta
 from fscil.nn.prototypes import Prototypes
@@ -68,7 +68,7 @@ class Method(Prototypical):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.branches = Branches([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
         self.virtual = Prototypes(encoder.dim)
 
     def check(self, benchmark: Benchmark) -> None:
@@ -98,7 +98,7 @@ class Method(Prototypical):
         self.virtual.add(torch.arange(c.total_classes - base), head.weight[base:])
         self.teach_base(session, run)
 
-    def train_base(self, net: Net, session: Session, run: Run) -> None:
+    def train_base(self, net: Net[Reserved], session: Session, run: Run) -> None:
         c, row, steps = self.config, label_rows(session.classes), math.ceil(len(session.train) / self.config.base.batch)
         net.train()
         for epoch in run.epochs("base", net, net, c.base, steps):
@@ -109,7 +109,7 @@ class Method(Prototypical):
                 else:
                     epoch.step(cross_entropy(net(x), row[y], c.base))
 
-    def loss(self, net: Net, x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
+    def loss(self, net: Net[Reserved], x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
         """L1 + gamma (L2 + L3 + L4) of one batch."""
         c, rng = self.config, epoch.rng("mixture", epoch.next)
         lam, partner = beta(c.alpha, c.alpha, rng), torch.randperm(len(x), generator=rng)

@@ -58,6 +58,7 @@ class Method(Headed):
 
     def learn_new(self, session: Session, run: Run) -> None:
         classes = (*self.classes, *session.classes)
+        assert session.past is not None  # the oracle it needs
         everything = dataclasses.replace(session, classes=classes, train=session.past.joined(session.train))
         self.retrain("joint", everything, run)
 

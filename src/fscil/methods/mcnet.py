@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
@@ -29,7 +29,7 @@ from fscil.methods.shared.base import Net, base_plan, fit_base, fit_cosine_class
 from fscil.methods.shared.finetuned import Finetuned
 from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.nn import encoders
-from fscil.nn.branches import Branch
+from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
 from fscil.nn.relations import squared_distance
@@ -62,11 +62,11 @@ class Method(Finetuned):
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
         device = next(encoder.parameters()).device
-        second = encoders.build(config.second, config.pixels).to(device, memory_format=torch.channels_last)
+        second = encoders.build(config.second, config.pixels).to(device).to(memory_format=torch.channels_last)
         second.precision = encoder.precision
         first = Branch("A", encoder, "cosine", config.views, unit=config.unit)
         other = Branch("B", second, "cosine", config.views, config.second_weight, config.unit)
-        self.branches = nn.ModuleList([first, other])
+        self.branches = Branches([first, other])
 
     @property
     def second_training(self) -> Training:

@@ -39,7 +39,7 @@ from fscil.methods.shared.base import (
 )
 from fscil.methods.shared.method import Common, PlannedStage, Prototypical
 from fscil.nn.attention import SetAttention
-from fscil.nn.branches import Branch
+from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import class_means
 from fscil.running.descent import Training
@@ -80,10 +80,11 @@ class Method(Prototypical):
     """One Branch, the refinement of its prototypes, and the relation network."""
 
     config: Config
+    base_classes: Tensor
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = nn.ModuleList([Branch("B", encoder, "cosine", config.views)])
+        self.branches = Branches([Branch("B", encoder, "cosine", config.views)])
         self.attention = SetAttention(encoder.dim, config.attention_dropout)
         self.relation = RelationNetwork(encoder.dim, config.hidden, config.dropout)
         self.register_buffer("base_classes", torch.tensor(0))
@@ -114,14 +115,16 @@ class Method(Prototypical):
     def episode_selection(self, base: Session, P: Tensor, run: Run) -> Tensor:
         """Trains everything; P (classes, d) are the prototypes before and, given back, after it."""
         c, row = self.config, label_rows(base.classes)
-        trained = nn.ModuleList([self, nn.ParameterList([P])]).requires_grad_(True)
+        rows = nn.ParameterList([P])
+        trained = nn.ModuleList([self, rows]).requires_grad_(True)
         steps = math.ceil(len(base.train) / c.transfer.batch)
         for epoch in run.epochs("RES", trained, trained, c.transfer, steps):
             trained.train()
             for x, y, support in self.batches(base, epoch, steps):
                 chosen = subsets(c.pseudo_tasks, len(support.classes), c.way, epoch.rng("pseudo-new", epoch.next))
-                epoch.step(self.loss(trained[1][0], x, row[y], support.S, row[support.classes], chosen))
-        return trained[1][0].detach()
+                epoch.step(self.loss(rows[0], x, row[y], support.S, row[support.classes], chosen))
+        after: Tensor = rows[0].detach()
+        return after
 
     def batches(self, base: Session, epoch: Epoch, steps: int) -> Iterator[tuple[Tensor, Tensor, Task]]:
         """Images of all base classes with their labels, and the support of the pseudo-new ones."""
@@ -143,7 +146,8 @@ class Method(Prototypical):
 
     def refine(self, prototypes: Tensor, old: Tensor) -> Tensor:
         """Prototypes (c, d) after they have attended to each other and to the learned ones among them (k, d)."""
-        return self.attention(prototypes, torch.cat([prototypes, old]))
+        refined: Tensor = self.attention(prototypes, torch.cat([prototypes, old]))
+        return refined
 
     @torch.no_grad()
     def learn_new(self, session: Session, run: Run) -> None:

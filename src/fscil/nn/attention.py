@@ -23,4 +23,5 @@ class SetAttention(nn.Module):
         dropout = self.dropout.p if self.training else 0.0
         q, k, v = self.query(tokens), self.key(memory), self.value(memory)
         attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-        return self.norm(tokens + self.dropout(self.output(attended)))
+        mixture: Tensor = self.norm(tokens + self.dropout(self.output(attended)))
+        return mixture

@@ -1,8 +1,8 @@
 """Branch = encoder + prototypes + relation + weight. A sum of Branches can be taught, exported and served."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +56,7 @@ class Branch(nn.Module):
 
         `encoder` is one that computes the same as the branch's own, faster.
         """
-        f = (self.encoder if encoder is None else encoder)(images)
+        f: Tensor = (self.encoder if encoder is None else encoder)(images)
         return self.feature_scale * (F.normalize(f, dim=1) if self.unit else f)
 
     def pooled(self, images: Tensor, encoder: Encoder | None = None) -> Tensor:
@@ -97,6 +97,19 @@ class Branch(nn.Module):
         return self.relate(self.embed(images))
 
 
+class Branches(nn.ModuleList):
+    """Branches in the order in which their relations are added."""
+
+    def __init__(self, branches: Iterable[Branch]):
+        super().__init__(branches)
+
+    def __getitem__(self, position: int) -> Branch:  # type: ignore[override]  # slices are not needed
+        return cast(Branch, super().__getitem__(position))
+
+    def __iter__(self) -> Iterator[Branch]:
+        return cast(Iterator[Branch], super().__iter__())
+
+
 def embed_shared(
     branches: Iterable[Branch], images: Tensor, instead: Mapping[Encoder, Encoder] = MappingProxyType({})
 ) -> list[Tensor]:
@@ -117,7 +130,8 @@ def embed_shared(
 
 def fused_form(branches: Iterable[Branch], rows: Tensor | None = None) -> LinearForm:
     """The sum of the relations as keys (classes, all dims) and bias (classes,), of all classes or of some rows."""
-    keys, bias = [], 0.0
+    keys: list[Tensor] = []
+    bias = torch.zeros(())
     for branch in branches:
         form = linear_form(branch.relation, branch.prototypes.means(rows))
         added = branch.prototypes.biases() if rows is None else branch.prototypes.biases()[rows]
@@ -128,7 +142,8 @@ def fused_form(branches: Iterable[Branch], rows: Tensor | None = None) -> Linear
 
 def fused_query(branches: Iterable[Branch], features: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """What the fused keys are multiplied with: queries (n, all dims) and the offset (n,) of every score."""
-    queries, offset = [], 0.0
+    queries: list[Tensor] = []
+    offset = torch.zeros(())
     for branch, f in zip(branches, features, strict=True):
         query, shift = query_form(branch.relation, f)
         queries.append(query)

@@ -51,7 +51,8 @@ class Block(nn.Module):
         self.shortcut = inputs == outputs and stride == 1
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.body(x) if self.shortcut else self.body(x)
+        y: Tensor = self.body(x)
+        return x + y if self.shortcut else y
 
 
 def stages(number: int) -> nn.Sequential:

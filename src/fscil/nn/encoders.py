@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ class Encoder(nn.Module):
             compute.record(self, images, self.macs(images.shape[-1]))
         with self._arithmetic() as device:
             activations = self.stages(images.to(device))
-        return self.pool(activations.float()).to(images.device)
+        return self._pooled(activations, images.device)
 
     def mixed(self, images: Tensor, stage: int, mix: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Features (n, dim) of images, and of what `mix` makes of their activations behind the first `stage` stages."""
@@ -45,7 +46,11 @@ class Encoder(nn.Module):
         with self._arithmetic() as device:
             activations = self.stages[:stage](images.to(device))
             plain, mixture = (self.stages[stage:](h) for h in (activations, mix(activations)))
-        return self.pool(plain.float()).to(images.device), self.pool(mixture.float()).to(images.device)
+        return self._pooled(plain, images.device), self._pooled(mixture, images.device)
+
+    def _pooled(self, activations: Tensor, device: torch.device) -> Tensor:
+        features: Tensor = self.pool(activations.float())
+        return features.to(device)
 
     @contextmanager
     def _arithmetic(self) -> Iterator[torch.device]:
@@ -159,21 +164,23 @@ def _load_lite(stages: nn.Module, path: Path) -> None:
 class _TimmPool(nn.Module):
     """The pooling of a timm model, whatever its kind (convolutional or with tokens)."""
 
-    def __init__(self, net: nn.Module):
+    def __init__(self, net: Any):
         super().__init__()
         self.net = [net]  # in a list: its parameters already belong to the stage
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net[0].forward_head(x, pre_logits=True)
+        features: Tensor = self.net[0].forward_head(x, pre_logits=True)
+        return features
 
 
 class _TimmFeatures(nn.Module):
-    def __init__(self, net: nn.Module):
+    def __init__(self, net: Any):
         super().__init__()
         self.net = net
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net.forward_features(x)
+        activations: Tensor = self.net.forward_features(x)
+        return activations
 
 
 def _timm(name: str, pixels: int, weights: str | None) -> Encoder:
@@ -183,7 +190,8 @@ def _timm(name: str, pixels: int, weights: str | None) -> Encoder:
     return Encoder(nn.Sequential(_TimmFeatures(net)), dim, pixels, _TimmPool(net))
 
 
-def _create_timm(name: str, weights: str | None, start: Mapping[str, bool] = MappingProxyType({})) -> nn.Module:
+def _create_timm(name: str, weights: str | None, start: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A model of timm, whose parts have the names of its kind."""
     import timm
 
     known = timm.list_models(include_tags="." in name)  # timm's own is_model takes any tag

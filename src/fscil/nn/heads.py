@@ -1,5 +1,8 @@
 """Trainable classifiers on top of an encoder."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -37,6 +40,8 @@ class GrowingHead(nn.Module):
 
     Blocks are parameters of their own, so that those of earlier sessions can stand still while the newest is trained.
     """
+
+    labels: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +98,7 @@ class GrowingHead(nn.Module):
             block.requires_grad_(old)
         self.blocks[-1].requires_grad_(True)
 
-    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
+    def _load_from_state_dict(self, state: Mapping[str, Tensor], prefix: str, *rest: Any) -> None:
         """Takes any number of blocks; parameters whose size fits are filled in place, so that optimisers keep them."""
         stored = [key for key in state if key.startswith(f"{prefix}blocks.")]
         blocks = [state[f"{prefix}blocks.{i}"] for i in range(len(stored))]
@@ -101,7 +106,7 @@ class GrowingHead(nn.Module):
             self.blocks = nn.ParameterList([torch.empty_like(block, device=self.labels.device) for block in blocks])
         if f"{prefix}labels" in state:
             self.labels = torch.empty_like(state[f"{prefix}labels"], device=self.labels.device)
-        super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
+        super()._load_from_state_dict(state, prefix, *rest)
 
 
 def brought_to(length: float, features: Tensor) -> Tensor:
@@ -123,6 +128,8 @@ class GrowingLinear(GrowingHead):
 class GrowingCosine(GrowingHead):
     """Logits s * cos(f, W), with one scale for all rows, learned or not."""
 
+    scale: Tensor
+
     def __init__(self, scale: float, learned: bool = False):
         super().__init__()
         if learned:
@@ -143,7 +150,8 @@ def imprinted_rows(labels: Tensor, features: Tensor, classes: tuple[int, ...], o
     """A row for each of `classes`: the direction of its mean unit feature, as long as the `old` rows are on average."""
     unit = F.normalize(features, dim=1)
     means = torch.stack([unit[labels == label].mean(0) for label in classes])
-    return F.normalize(means, dim=1) * old.norm(dim=1).mean()
+    length: Tensor = old.norm(dim=1).mean()
+    return F.normalize(means, dim=1) * length
 
 
 class LinearHead(nn.Module):

@@ -13,6 +13,8 @@ class SoftMask(nn.Module):
     gradient of the mask goes straight through to the scores.
     """
 
+    drawn: Tensor
+
     def __init__(self, weight: Tensor, capacity: float, soft: bool):
         super().__init__()
         self.capacity, self.soft = capacity, soft
@@ -49,5 +51,6 @@ def masked(module: nn.Module, capacity: float, soft: bool) -> None:
 
 def masks(module: nn.Module) -> list[tuple[nn.Parameter, SoftMask]]:
     """The weights of all masked convolutions, as they are behind their masks, and the masks."""
-    lists = [part.parametrizations.weight for part in module.modules() if parametrize.is_parametrized(part, "weight")]
-    return [(found.original, found[0]) for found in lists]
+    behind = [part for part in module.modules() if isinstance(part, parametrize.ParametrizationList)]
+    pairs = [(part.original, mask) for part in behind for mask in part]
+    return [(w, mask) for w, mask in pairs if isinstance(w, nn.Parameter) and isinstance(mask, SoftMask)]

@@ -1,6 +1,7 @@
 """Exemplars: the images a method keeps of earlier sessions, and how they are chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,9 @@ def stored(images: Images, framing: Framing) -> TensorImages:
 
 class ExemplarMemory(nn.Module):
     """Images as uint8 pixels (n, 3, h, h) with their labels (n,); within each class the best come first."""
+
+    pixels: Tensor
+    labels: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,11 +48,11 @@ class ExemplarMemory(nn.Module):
         kept = first_of_each(self.labels.cpu(), per_class)
         self.pixels, self.labels = self.pixels[kept], self.labels[kept]
 
-    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
+    def _load_from_state_dict(self, state: Mapping[str, Tensor], prefix: str, *rest: Any) -> None:
         for name in ("pixels", "labels"):
             if prefix + name in state:
                 setattr(self, name, torch.empty_like(state[prefix + name], device=self.labels.device))
-        super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
+        super()._load_from_state_dict(state, prefix, *rest)
 
 
 def quota(memory: int, classes: int) -> int:

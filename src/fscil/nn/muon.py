@@ -12,7 +12,7 @@ from torch import Tensor, nn
 def orthogonalise(matrix: Tensor, steps: int = 3) -> Tensor:
     """Newton-Schulz iteration: pushes the singular values of (rows, columns) towards 1 without computing them."""
     a, b, c = 3.4445, -4.7750, 2.0315  # quintic with the steepest slope at zero that stays bounded
-    x = matrix / (matrix.norm() + 1e-7)
+    x: Tensor = matrix / (matrix.norm() + 1e-7)
     wide = x.shape[0] <= x.shape[1]
     x = x if wide else x.T
     for _ in range(steps):
@@ -46,7 +46,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__([group for group in groups if group["params"]], {})
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]  # without a closure, which nobody here gives
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:

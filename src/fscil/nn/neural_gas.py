@@ -1,5 +1,8 @@
 """Neural gas: nodes that spread over features until they cover them, joined where features lie between two of them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +13,11 @@ NEGLIGIBLE = 14.0  # exp(-14) < 1e-6: nodes further back in the order do not mov
 
 class NeuralGas(nn.Module):
     """Nodes: centroid (n, d), variance of the features they win (n, d), label (n,); `ages` (n, n) of edges, 0: none."""
+
+    centroids: Tensor
+    variances: Tensor
+    labels: Tensor
+    ages: Tensor
 
     def __init__(self, dim: int):
         super().__init__()
@@ -113,8 +121,8 @@ class NeuralGas(nn.Module):
         self.labels, self.variances = torch.stack(majority), torch.stack(variances)
         return torch.stack(nearest).cpu()
 
-    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
+    def _load_from_state_dict(self, state: Mapping[str, Tensor], prefix: str, *rest: Any) -> None:
         for name in ("centroids", "variances", "labels", "ages"):
             if prefix + name in state:
                 setattr(self, name, torch.empty_like(state[prefix + name], device=self.labels.device))
-        super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
+        super()._load_from_state_dict(state, prefix, *rest)

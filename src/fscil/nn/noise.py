@@ -59,7 +59,8 @@ def call_with_noise(module: nn.Module, noise: Mapping[str, Tensor], images: Tens
     parameters = dict(module.named_parameters())
     noisy = {name: parameters[name] + shift.to(parameters[name]) for name, shift in noise.items()}
     untouched = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    return functional_call(module, {**noisy, **untouched}, (images,))
+    outputs: Tensor = functional_call(module, {**noisy, **untouched}, (images,))
+    return outputs
 
 
 class Box(nn.Module):

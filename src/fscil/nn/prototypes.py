@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ class ClassSums(NamedTuple):
     """All that a bank holds of one class."""
 
     total: Tensor  # (dim,) float64, the sum of its features
-    count: int
+    photos: int
     bias: float
 
 
@@ -110,7 +111,7 @@ class Prototypes(nn.Module):
                 getattr(self, name)[: self.size] = getattr(self, name)[order]
             self._index()
         at = self._row[label]
-        self.sums[at], self.counts[at], self.bias[at] = row.total.to(self.sums), row.count, row.bias
+        self.sums[at], self.counts[at], self.bias[at] = row.total.to(self.sums), row.photos, row.bias
 
     def row(self, label: int) -> int:
         if label not in self._row:
@@ -140,11 +141,20 @@ class Prototypes(nn.Module):
     def _index(self) -> None:
         self._row = {label: row for row, label in enumerate(self.labels[: self.size].tolist())}
 
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         for name in BUFFERS:
             destination[prefix + name] = getattr(self, name)[: self.size].clone()
 
-    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors) -> None:
+    def _load_from_state_dict(
+        self,
+        state: Mapping[str, Tensor],
+        prefix: str,
+        metadata: Mapping[str, Any],
+        strict: bool,
+        missing: list[str],
+        unexpected: list[str],
+        errors: list[str],
+    ) -> None:
         absent = [prefix + name for name in BUFFERS if prefix + name not in state]
         if absent:
             missing.extend(absent)

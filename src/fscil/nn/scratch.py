@@ -14,13 +14,14 @@ class Residual(nn.Module):
         self.body, self.shortcut, self.activation, self.pool = body, shortcut, activation, pool or nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pool(self.activation(self.body(x) + self.shortcut(x)))
+        activations: Tensor = self.pool(self.activation(self.body(x) + self.shortcut(x)))
+        return activations
 
 
-def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
+def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
-    return [convolution, nn.BatchNorm2d(outputs)]
+    return convolution, nn.BatchNorm2d(outputs)
 
 
 def _shortcut(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
@@ -61,6 +62,8 @@ def resnet12() -> nn.Sequential:
 
 class WhiteningStem(nn.Module):
     """Fixed filters that decorrelate k x k patches of the training images, each with both signs: 6 k^2 channels."""
+
+    filters: Tensor
 
     def __init__(self, kernel: int, stride: int):
         super().__init__()
@@ -106,9 +109,9 @@ def fast(pixels: int) -> nn.Sequential:
     return nn.Sequential(*stages)
 
 
-def _identity_convolution(inputs: int, outputs: int) -> list[nn.Module]:
+def _identity_convolution(inputs: int, outputs: int) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     """A 3x3 convolution whose first channels start as the identity: the signal reaches the top from the first step."""
     convolution, norm = _convolution(inputs, outputs)
     convolution.reset_parameters()
     nn.init.dirac_(convolution.weight[:inputs].data)
-    return [convolution, norm]
+    return convolution, norm

@@ -41,7 +41,8 @@ class Devices:
     def collect(self, tensors: Sequence[Tensor]) -> Tensor:
         """What each device holds in its tensors: (devices, numbers)."""
         with self._together():
-            return self._fabric.all_gather(self._joined(tensors))
+            numbers: Tensor = self._fabric.all_gather(self._joined(tensors))
+        return numbers
 
     def _joined(self, tensors: Sequence[Tensor]) -> Tensor:
         return torch.cat([tensor.flatten().to(self.device) for tensor in tensors])
@@ -64,7 +65,8 @@ class Devices:
         if self.count == 1:
             return value
         with self._together():
-            return self._fabric.broadcast(value)
+            same: T = self._fabric.broadcast(value)
+        return same
 
     @contextmanager
     def _together(self) -> Iterator[None]:

@@ -126,9 +126,10 @@ def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
     c = experiment.config
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(experiment.seed)
-        encoder = encoders.build(c.encoder, c.pixels, c.weights).to(device, memory_format=torch.channels_last)
+        encoder = encoders.build(c.encoder, c.pixels, c.weights).to(device).to(memory_format=torch.channels_last)
         encoder.precision = getattr(torch, precision)
-        return methods.load(experiment.method).Method(c, encoder)
+        method: Method = methods.load(experiment.method).Method(c, encoder)
+        return method
 
 
 def check_method(method: Method, sessions: Benchmark) -> None:

@@ -44,7 +44,7 @@ def _time_block(dtype: torch.dtype, device: torch.device) -> float:
     """Seconds of the fastest of a few passes, forward and backward, through a residual block."""
     with torch.random.fork_rng(devices=[]):
         first, second = nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)
-    block = nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), second).to(device, memory_format=torch.channels_last)
+    block = nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), second).to(device).to(memory_format=torch.channels_last)
     x = torch.zeros(16, 64, 16, 16, device=device).to(memory_format=torch.channels_last)
     times: list[float] = []
     while len(times) < 5 and sum(times) < PATIENCE:

@@ -8,6 +8,10 @@ import sys
 import threading
 import time
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 LINE_SECONDS = 30.0
 
@@ -19,7 +23,7 @@ class Bar:
         self.title, self.total, self.shown = title, total, shown
         self._loss: float | None = None
         self._said = time.monotonic()
-        self._bar = None
+        self._bar: Progress | None = None
 
     def __enter__(self) -> Bar:
         if self.shown and sys.stderr.isatty():

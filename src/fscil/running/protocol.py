@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 from fscil.data.images import Framing, Images
 from fscil.data.sessions import Benchmark, Session
 from fscil.methods.shared.method import Method, Prototypical
-from fscil.nn.branches import Branch
 from fscil.running.costs import Cost, peak_memory
 from fscil.running.progress import Bar
 from fscil.running.training import Run
@@ -73,9 +72,8 @@ class Tester:
         if isinstance(self.method, Prototypical):
             features = self._embedded(self.method, images, framing, session.index)
             predictions["predicted"] = self._labels(self.method.relate(features))
-            branches = cast(Iterable[Branch], self.method.branches)
             if len(features) > 1:
-                for branch, f in zip(branches, features, strict=True):
+                for branch, f in zip(self.method.branches, features, strict=True):
                     predictions[f"branch.{branch.name}"] = self._labels(branch.relate(f))
         else:
             scores = [self.method.scores(x) for x in self._shown(images, framing, "testing")]

@@ -32,7 +32,8 @@ class Relations(nn.Module):
         self.branches = nn.ModuleList(branches)
 
     def forward(self, images: Tensor) -> Tensor:
-        return sum(branch(images) for branch in self.branches)
+        relations: Tensor = sum(branch(images) for branch in self.branches)
+        return relations
 
 
 def explain(model: Model, photo: Source, output: Path) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fscil.errors import FscilError
 from fscil.files import write_bytes, write_json
-from fscil.nn.branches import embed_shared, fused_form, fused_query
+from fscil.nn.branches import Branches, embed_shared, fused_form, fused_query
 from fscil.nn.folding import folded
 from fscil.teach.model import Model
 from fscil.tensors import digest
@@ -31,11 +31,16 @@ INLINE = 1024  # bytes; smaller constants of the graph stay in it
 class Scores(nn.Module):
     """RGB images (n, 3, p, p) with values 0..1 -> scores (n, classes)."""
 
+    keys: Tensor
+    bias: Tensor
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, model: Model):
         super().__init__()
         assert model.framing is not None
-        self.branches = nn.ModuleList(deepcopy(model.branches))
-        plain: dict[int, nn.Module] = {}
+        self.branches = Branches(deepcopy(model.branches))
+        plain: dict[int, Any] = {}  # what is called like an encoder
         for branch in self.branches:  # without counting, devices and precision; shared encoders stay shared
             encoder = branch.encoder
             # Folded here: torch's exporter folds the same batch norms in one call and leaves them alone in another.
@@ -99,6 +104,7 @@ def _traced(scores: Scores, pixels: int) -> Any:
         dynamic_shapes={"image": {0: batch}},
         verbose=False,
     )
+    assert program is not None  # as always with dynamo
     graph = program.model_proto
     for node in graph.graph.node:
         del node.metadata_props[:]  # stack traces with the paths of this machine

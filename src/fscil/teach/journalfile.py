@@ -41,7 +41,7 @@ def known_tensors(journal: Journal, branches: Sequence[str]) -> dict[str, Tensor
     tensors: dict[str, Tensor] = {}
     for branch, of_branch in zip(branches, zip(*rows, strict=True), strict=True):
         tensors[f"undo.{branch}.sums"] = torch.stack([row.total for row in of_branch])
-        tensors[f"undo.{branch}.counts"] = torch.tensor([row.count for row in of_branch])
+        tensors[f"undo.{branch}.counts"] = torch.tensor([row.photos for row in of_branch])
         tensors[f"undo.{branch}.bias"] = torch.tensor([row.bias for row in of_branch])
     return tensors
 

@@ -53,7 +53,7 @@ def photo_advice(model: Model, name: Name, features: Sequence[Tensor], called: S
     """What is worth saying about photos before they are taught as one class."""
     told = looks_like(model, name, features) + unlike_the_others(model, features[0], called)
     known = {other: label for label, other in model.names.items()}
-    photos = len(called) + (model.branches[0].prototypes.take(known[name]).count if name in known else 0)
+    photos = len(called) + (model.branches[0].prototypes.take(known[name]).photos if name in known else 0)
     if photos < ENOUGH:
         told.append(f"{name!r} is known from {count(photos, 'photo')}; {ENOUGH} or more make it surer")
     return told

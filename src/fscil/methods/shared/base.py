@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,19 +18,21 @@ from fscil.running.descent import Training
 from fscil.running.training import Run
 from fscil.settings import to_dict
 
+Head = TypeVar("Head", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,)
 PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
 
 
-class Net(nn.Module):
+class Net(nn.Module, Generic[Head]):
     """Encoder and classifier: images (n, 3, p, p) -> logits (n, classes)."""
 
-    def __init__(self, encoder: Encoder, head: nn.Module):
+    def __init__(self, encoder: Encoder, head: Head):
         super().__init__()
         self.encoder, self.head = encoder, head
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.encoder(images))
+        logits: Tensor = self.head(self.encoder(images))
+        return logits
 
 
 def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, run: Run) -> Tensor:
@@ -45,7 +47,7 @@ def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, ru
 
 def fit_base(
     method: Method,
-    net: Net,
+    net: Net[Any],
     session: Session,
     run: Run,
     kind: dict[str, Any],
@@ -79,7 +81,7 @@ def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> Non
 
 
 def train_classifier(
-    method: Method, stage: str, net: Net, session: Session, training: Training, run: Run, loss: Loss | None = None
+    method: Method, stage: str, net: Net[Any], session: Session, training: Training, run: Run, loss: Loss | None = None
 ) -> None:
     """Trains encoder and head on a session's images, by cross-entropy or another loss; row i is the i-th class."""
     row, steps = label_rows(session.classes), math.ceil(len(session.train) / training.batch)

@@ -41,16 +41,18 @@ class Finetuning(Training):
 class Headed(Method):
     """Encoder and growing head, trained in every session; the scores are the logits."""
 
+    config: Any  # that of the method, whose `new` has a type of its own
+
     def __init__(self, config: Any, encoder: Encoder, head: GrowingHead):
         super().__init__(config, encoder)
-        self.net = Net(encoder, head)
+        self.net: Net[GrowingHead] = Net(encoder, head)
 
     @property
     def encoder(self) -> Encoder:
         return self.net.encoder
 
     @property
-    def head(self) -> Any:
+    def head(self) -> GrowingHead:
         return self.net.head
 
     @property
@@ -84,7 +86,7 @@ class Headed(Method):
         """Logits (n, classes) for the cross-entropy of a session."""
         return self.head.through_newest(features) if tuning.old_rows == "detached" else self.head(features)
 
-    def snapshot(self) -> Net:
+    def snapshot(self) -> Net[GrowingHead]:
         """The net as it is now, which stays so."""
         now = deepcopy(self.net)
         freeze(now)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fscil.data.images import Augment, Framing, Images
-from fscil.nn.branches import Views, fused_scores
+from fscil.nn.branches import Branches, Views, fused_scores
 from fscil.nn.encoders import Encoder
 from fscil.running.descent import Training
 from fscil.running.progress import Bar
@@ -130,7 +130,7 @@ class Method(nn.Module):
 class Taught(Method):
     """A method whose classes are taught by class means: the prototypes of its branches."""
 
-    branches: nn.ModuleList
+    branches: Branches
 
     @property
     def encoder(self) -> Encoder:

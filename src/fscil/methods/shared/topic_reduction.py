@@ -57,7 +57,9 @@ class Reduction:
 class Reducible(Rehearsing):
     """A method that its setting `reduction.on` replaces by its reduction."""
 
-    def __new__(cls, config: Any = None, encoder: Encoder | None = None) -> Rehearsing:
+    def __new__(  # type: ignore[misc]  # the reduction is no Reducible, so that its __init__ is not called twice
+        cls, config: Any = None, encoder: Any = None
+    ) -> Rehearsing:
         return Reduced(config, encoder) if config and config.reduction.on else super().__new__(cls)
 
 
