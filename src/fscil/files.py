@@ -1,11 +1,13 @@
 """Files that are replaced in one step: a kill or a full disk never costs what was there."""
 
 import errno
+import hashlib
 import json
 import os
 import stat
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,14 @@ from typing import Any
 from fscil.errors import FscilError
 
 FORMAT = 1  # of run folders, and of the results files made from them
+IDENTITY = (
+    "method",
+    "dataset",
+    "seed",
+    "settings",
+    "protocol",
+    "benchmark_fingerprint",
+)  # what decides a run's numbers
 FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 ABANDONED = 24 * 3600.0  # seconds after which nobody is still writing a file
 
@@ -101,3 +111,20 @@ def read_json(path: Path, otherwise: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise FscilError(f"{path} was not written by fscil, it holds no JSON object: {otherwise}")
     return content
+
+
+def run_identity(facts: Mapping[str, Any]) -> str:
+    """The digest that every file of a run carries, from what run.json says about it."""
+    return hashlib.sha256(json.dumps([facts.get(key) for key in IDENTITY], sort_keys=True).encode()).hexdigest()
+
+
+def run_of(file: Path) -> str | None:
+    """The digest of the run that a file of tensors belongs to; None where the file does not tell."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as tensors:
+            notes = json.loads((tensors.metadata() or {}).get("notes", "{}"))
+    except (SafetensorError, OSError, ValueError) as problem:
+        raise FscilError(f"{file} is missing or cannot be read") from problem
+    return notes.get("run") if isinstance(notes, dict) else None
