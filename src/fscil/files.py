@@ -1,10 +1,13 @@
 """Files that are replaced in one step: a kill or a full disk never costs what was there."""
 
 import errno
+import hashlib
 import json
 import os
 import stat
+import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,14 @@ from typing import Any
 from fscil.errors import FscilError
 
 FORMAT = 1  # of run folders, and of the results files made from them
+IDENTITY = (
+    "method",
+    "dataset",
+    "seed",
+    "settings",
+    "protocol",
+    "benchmark_fingerprint",
+)  # what decides a run's numbers
 FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 ABANDONED = 24 * 3600.0  # seconds after which nobody is still writing a file
 
@@ -35,17 +46,41 @@ def write_bytes(path: Path, content: bytes) -> None:
         if path.exists():
             partial.chmod(stat.S_IMODE(path.stat().st_mode))
         partial.replace(path)
+        _sync_folder(path.parent)
     except OSError as problem:
         _discard(partial)
         if problem.errno in FULL:
+            kept = "what it held before is kept, " if path.exists() else ""
             raise FscilError(
                 f"{path} could not be written: the disk is full or a file-size limit is reached; "
-                "everything learned before is kept, make room and run the same command again"
+                f"{kept}make room and run the same command again"
             ) from problem
         raise FscilError(f"{path} could not be written ({problem.strerror}); choose another place") from problem
     except BaseException:
         _discard(partial)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a new name in a folder outlast a power cut; without it the old file may come back."""
+    with suppress(OSError):  # some file systems cannot, and the file itself is safe
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def check_writable(path: Path) -> None:
+    """Refuses a place where `write_bytes` would fail, before hours of work; writes nothing that stays."""
+    path = Path(os.path.realpath(path))
+    try:
+        if path.exists():
+            path.open("r+b").close()
+        folder = next(place for place in path.parents if place.exists())
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as problem:
+        raise FscilError(f"{path} could not be written ({problem.strerror}); choose another place") from problem
 
 
 def _discard(partial: Path) -> None:
@@ -69,8 +104,27 @@ def read_json(path: Path, otherwise: str) -> dict[str, Any]:
     """The object in a file; `otherwise` is the advice for those who have a file that holds none."""
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as problem:
-        raise FscilError(f"{path} cannot be read ({problem}): {otherwise}") from problem
+    except OSError as problem:
+        raise FscilError(f"{path} cannot be read ({problem.strerror}): {otherwise}") from problem
+    except (ValueError, RecursionError) as problem:
+        raise FscilError(f"{path} cannot be read (it is no complete JSON): {otherwise}") from problem
     if not isinstance(content, dict):
         raise FscilError(f"{path} was not written by fscil, it holds no JSON object: {otherwise}")
     return content
+
+
+def run_identity(facts: Mapping[str, Any]) -> str:
+    """The digest that every file of a run carries, from what run.json says about it."""
+    return hashlib.sha256(json.dumps([facts.get(key) for key in IDENTITY], sort_keys=True).encode()).hexdigest()
+
+
+def run_of(file: Path) -> str | None:
+    """The digest of the run that a file of tensors belongs to; None where the file does not tell."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as tensors:
+            notes = json.loads((tensors.metadata() or {}).get("notes", "{}"))
+    except (SafetensorError, OSError, ValueError) as problem:
+        raise FscilError(f"{file} is missing or cannot be read") from problem
+    return notes.get("run") if isinstance(notes, dict) else None

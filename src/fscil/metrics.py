@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan, nan
+from math import isnan, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +20,23 @@ from fscil.errors import FscilError
 Labels = npt.NDArray[np.integer]
 Floats = npt.NDArray[np.float64]
 FirstSeen = Mapping[int, int]
+NORMAL_95 = 1.959963984540054  # 97.5 % of a normal distribution lie below
 
 
 def accuracy(truth: Labels, predicted: Labels) -> float:
     """Share of the images whose predicted label is the true one."""
     return percent(truth == predicted)
+
+
+def interval(right: int, images: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of the share of right answers, when each of `images` is one draw; nan without images."""
+    if not images:
+        return nan, nan
+    share, z2 = right / images, NORMAL_95**2
+    middle = share + z2 / (2 * images)
+    reach = NORMAL_95 * sqrt(share * (1 - share) / images + z2 / (4 * images**2))
+    low, high = ((middle + side * reach) / (1 + z2 / images) for side in (-1, 1))
+    return 100 * max(low, 0.0), 100 * min(high, 1.0)
 
 
 def base_accuracy(truth: Labels, predicted: Labels, first_seen: FirstSeen) -> float:

@@ -31,7 +31,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 raise ValueError("it was written by another program")
             return {name: file.get_tensor(name) for name in file.keys()}, notes  # noqa: SIM118 (not a dict)
     except (OSError, ValueError, safetensors.SafetensorError) as problem:
-        raise FscilError(f"{path} is no readable checkpoint ({problem}); delete it and run again") from problem
+        raise FscilError(f"{path} is no readable checkpoint, or half of one; delete it and run again") from problem
 
 
 def load_into(module: nn.Module, state: Mapping[str, Tensor], file: Path) -> None:
@@ -39,9 +39,9 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], file: Path) -> Non
     try:
         module.load_state_dict(state)
     except (RuntimeError, LookupError) as problem:
-        reason = " ".join(str(problem).split())
-        shown = reason if len(reason) <= 150 else f"{reason[:150]}…"
-        raise FscilError(f"{file} does not fit this run ({shown}); delete it and run again") from problem
+        raise FscilError(
+            f"{file} does not fit this run: it holds the state of another network; delete it and run again"
+        ) from problem
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

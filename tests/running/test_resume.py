@@ -39,6 +39,7 @@ def undisturbed(tmp_path_factory):
     return results(execute(tiny_experiment(tmp_path_factory.mktemp("undisturbed"))))
 
 
+SYNCS = 2  # of each file: its content, then its folder
 WRITTEN = 1 + BASE_STEPS + 1 + RESA_STEPS  # files before those of the base session: run.json, checkpoints, shared base
 MOMENTS = {
     "base training, middle of an epoch": (STEPS, 6),
@@ -46,10 +47,11 @@ MOMENTS = {
     "RESA, last step": (STEPS, BASE_STEPS + RESA_STEPS),
     "weight computing between two epochs of RESA": ("fscil.methods.kt_rcnet:Method.weight_computing", 3),
     "writing run.json": ("os:fsync", 1),
-    "writing a checkpoint": ("os:fsync", 5),
-    "writing the shared base": ("os:fsync", 1 + BASE_STEPS + 1),
-    "writing the state of the base session": ("os:fsync", WRITTEN + 1),
-    "writing the record of the base session": ("os:fsync", WRITTEN + 3),
+    "writing a checkpoint": ("os:fsync", SYNCS * 4 + 1),
+    "writing the shared base": ("os:fsync", SYNCS * (1 + BASE_STEPS) + 1),
+    "writing the state of the base session": ("os:fsync", SYNCS * WRITTEN + 1),
+    "writing the record of the base session": ("os:fsync", SYNCS * (WRITTEN + 2) + 1),
+    "syncing the folder of the record": ("os:fsync", SYNCS * (WRITTEN + 3)),
     "removing what a session no longer needs": ("pathlib:Path.unlink", 1),
     "removing what the last session no longer needs": ("pathlib:Path.unlink", 4),
     "testing": ("fscil.running.protocol:Tester.predict", 2),

@@ -1,5 +1,7 @@
 """The model file: complete, checked, atomic, without pickle, and safe when two processes teach it at once."""
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import pickle
@@ -110,6 +112,7 @@ def test_loading_executes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not (tmp_path / "executed").exists()
 
 
+PART = "a part of it is missing or is not what it should be"
 DAMAGES = {
     "a class without prototype": (
         lambda notes, tensors: notes["classes"].append([99, "ghost"]),
@@ -123,8 +126,8 @@ DAMAGES = {
         lambda notes, tensors: notes["classes"][0].__setitem__(1, ["crow"]),
         "neither a text nor a number",
     ),
-    "no journal": (lambda notes, tensors: notes.pop("journal"), "KeyError: 'journal'"),
-    "another encoder": (lambda notes, tensors: notes["origin"].update(encoder="resnet20"), "Missing key"),
+    "no journal": (lambda notes, tensors: notes.pop("journal"), "it has no 'journal'"),
+    "another encoder": (lambda notes, tensors: notes["origin"].update(encoder="resnet20"), PART),
     "an unknown encoder": (lambda notes, tensors: notes["origin"].update(encoder="os.system"), "unknown encoder"),
     "changed weights": (
         lambda notes, tensors: tensors["encoder.0.stages.0.0.weight"].view(-1)[:1].add_(1),
@@ -143,14 +146,14 @@ DAMAGES = {
     ),
     "another shape": (
         lambda notes, tensors: tensors.update({"branch.C.prototypes.sums": torch.zeros(6, 7, dtype=torch.float64)}),
-        "sums has 7 dimensions",
+        PART,
     ),
     "an unknown relation": (
         lambda notes, tensors: notes["branches"][0].update(relation="telepathy"),
         "branch B is not one",
     ),
-    "an unknown setting": (lambda notes, tensors: notes["calibration"].update(magic=1), "'magic'"),
-    "no encoder": (lambda notes, tensors: notes.update(encoders=[]), "IndexError"),
+    "an unknown setting": (lambda notes, tensors: notes["calibration"].update(magic=1), PART),
+    "no encoder": (lambda notes, tensors: notes.update(encoders=[]), PART),
     "photos of nobody": (
         lambda notes, tensors: tensors["photos.labels"].fill_(77),
         "photos of classes that it does not",
@@ -165,7 +168,7 @@ DAMAGES = {
         lambda notes, tensors: notes["journal"][0].update(kind="dream"),
         "what it holds is not what was saved",
     ),
-    "no revision": (lambda notes, tensors: notes.pop("revision"), "KeyError: 'revision'"),
+    "no revision": (lambda notes, tensors: notes.pop("revision"), "it has no 'revision'"),
 }
 
 
@@ -173,8 +176,9 @@ DAMAGES = {
 def test_everything_is_checked(birds_file: Path, damage: str) -> None:
     change, reason = DAMAGES[damage]
     rewritten(birds_file, change)
-    with pytest.raises(FscilError, match=f"is damaged.*{reason}.*; take an older copy of it"):
+    with pytest.raises(FscilError, match=f"is damaged: .*{reason}.*; take an older copy of it") as problem:
         modelfile.load(birds_file)
+    assert "Error" not in str(problem.value)  # Python's words
 
 
 @given(where=st.floats(0, 1), content=st.binary(min_size=1, max_size=8), cut=st.booleans())
@@ -213,10 +217,34 @@ def test_a_full_disk_leaves_the_file_as_it_was(birds_file: Path, monkeypatch: py
         raise OSError(files.FULL[0], "no space")
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(FscilError, match="disk is full"), modelfile.editing(birds_file) as model:
+    kept = "disk is full.*; what it held before is kept, make room"
+    with pytest.raises(FscilError, match=kept), modelfile.editing(birds_file) as model:
         model.forget("jay")
+    with pytest.raises(FscilError, match="is reached; make room and run the same command again"):
+        modelfile.save(modelfile.load(birds_file), birds_file.with_name("new.fscil"))
     assert birds_file.read_bytes() == before
     assert list(birds_file.parent.glob("*.partial")) == []
+
+
+def test_locks_are_those_that_network_folders_give(birds_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fscil.teach.locks.fcntl.flock", fcntl.lockf)  # as NFS does
+    with modelfile.editing(birds_file) as model:
+        model.forget("jay")
+    assert "jay" not in modelfile.load(birds_file).classes
+
+
+def test_a_file_that_may_not_be_changed(birds_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Path.open
+
+    def refusing(path: Path, mode: str = "r", *rest: Any) -> Any:
+        if mode == "r+b":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, mode, *rest)
+
+    monkeypatch.setattr(Path, "open", refusing)  # the superuser may write anything
+    with pytest.raises(FscilError, match="may not be changed .*; allow it, or change a copy"):
+        with modelfile.editing(birds_file):
+            pass
 
 
 def teach_in_process(file: Path, name: str, shown: list[Path], slow: float) -> None:
@@ -283,3 +311,7 @@ def test_what_a_killed_process_left_is_removed(birds_file: Path) -> None:
         with modelfile.editing(opened):
             pass
         assert (left.exists(), others.exists()) == (False, True)
+    for save in (modelfile.save_over, modelfile.replace):
+        left.write_bytes(b"half a model")
+        save(modelfile.load(birds_file), birds_file)
+        assert not left.exists()

@@ -1,18 +1,18 @@
 """The verbs for people with photos: learn, teach, predict, correct, evaluate, export, explain."""
 
-import json
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from fscil.command import show
+from fscil.command import answers, show
 from fscil.command.options import Count, Whole
 from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
+from fscil.files import check_writable, write_bytes
 
 if TYPE_CHECKING:
     from fscil.teach.teaching import Lesson
@@ -21,6 +21,7 @@ Saved = Annotated[Path, Parameter(help="model file made by fscil learn")]
 Class = Annotated[str, Parameter(help="name of the class")]
 Photos = Annotated[list[Path], Parameter(help="photos, or folders of photos", negative=())]
 Folder = Annotated[Path, Parameter(help="folder with one sub-folder of photos per class")]
+Strict = Annotated[bool, Parameter(help="end with an error if a photo cannot be read", negative=())]
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 
 
@@ -48,24 +49,14 @@ def learn(
     overwrite: Annotated[bool, Parameter(help="replace an existing model file", negative=())] = False,
 ) -> None:
     """Learn classes from a folder of photos."""
-    if save.exists() and not overwrite:
-        raise FscilError(f"{save} exists; add classes to it with fscil teach, or give --overwrite to begin anew")
-    if not 0 < false_acceptance < 1:
-        raise FscilError(f"--false-acceptance is {false_acceptance}, but must lie between 0 and 1")
-    if not 0 <= seed <= LARGEST_SEED:
-        raise FscilError(f"--seed is {seed}, but must lie between 0 and {LARGEST_SEED}")
     full = train or strength == "full"
-    if full:
-        _check_training(strength, views)
-    elif recipe is not None:
-        raise FscilError("--recipe goes with --train; a frozen encoder needs none")
+    _check_place(save, overwrite)
+    _check_numbers(false_acceptance, seed)
+    _check_training(full, strength, views, recipe)
     from fscil.teach import backbones, learning, modelfile
-    from fscil.teach.photos import class_folders
 
     began = time.perf_counter()
-    folders = class_folders(photos)
-    for name in [name for name, found in folders.items() if not found]:
-        show.say(f"class {name!r} has no photos and is left out")
+    folders = _class_folders(photos)
     sources = [photo for found in folders.values() for photo in found]
     names = [name for name, found in folders.items() for _ in found]
     if full:
@@ -83,12 +74,38 @@ def learn(
     show.say(f"{save}: learned {facts} in {time.perf_counter() - began:.1f} s")
 
 
-def _check_training(strength: Strength, views: str) -> None:
-    """Refuses what a training would ignore."""
-    if strength not in ("auto", "full"):
-        raise FscilError(f"--strength {strength} goes with a frozen encoder; omit it or --train")
-    if views != "one":
-        raise FscilError("--views goes with a frozen encoder; with --train set views in a recipe file (--recipe)")
+def _check_place(save: Path, overwrite: bool) -> None:
+    """Refuses a place where the model could not be saved in the end."""
+    if save.exists() and not overwrite:
+        raise FscilError(f"{save} exists; add classes to it with fscil teach, or give --overwrite to start over")
+    check_writable(save)
+
+
+def _check_numbers(false_acceptance: float, seed: int) -> None:
+    if not 0 < false_acceptance < 1:
+        raise FscilError(f"--false-acceptance is {false_acceptance}, but must lie between 0 and 1")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise FscilError(f"--seed is {seed}, but must lie between 0 and {LARGEST_SEED}")
+
+
+def _check_training(full: bool, strength: Strength, views: str, recipe: str | None) -> None:
+    """Refuses what a training, or learning without one, would ignore."""
+    if not full and recipe is not None:
+        raise FscilError("--recipe works only with --train; a frozen encoder needs none")
+    if full and strength not in ("auto", "full"):
+        raise FscilError(f"--strength {strength} works only with a frozen encoder; omit it or --train")
+    if full and views != "one":
+        raise FscilError("--views works only with a frozen encoder; with --train set views in a recipe file (--recipe)")
+
+
+def _class_folders(photos: Path) -> dict[str, list[Path]]:
+    """The photos of each class, without those that are not there."""
+    from fscil.teach.photos import class_folders
+
+    folders = class_folders(photos)
+    for name in [name for name, found in folders.items() if not found]:
+        show.say(f"class {name!r} has no photos and is left out")
+    return folders
 
 
 def teach(model: Saved, name: Class, photos: Photos, /) -> None:
@@ -109,34 +126,36 @@ def teach(model: Saved, name: Class, photos: Photos, /) -> None:
 
 def predict(
     model: Saved,
-    photos: Photos,
     /,
-    *,
+    *photos: Annotated[Path, Parameter(help="photos, or folders of photos")],
     as_json: Annotated[bool, Parameter(name="--json", help="one JSON object per photo", negative=())] = False,
+    as_csv: Annotated[bool, Parameter(name="--csv", help="a table with one row per photo", negative=())] = False,
+    sort_into: Annotated[
+        Path | None, Parameter(help="folder to copy the photos into, one sub-folder per class")
+    ] = None,
+    link: Annotated[bool, Parameter(help="with --sort-into: links instead of copies", negative=())] = False,
+    strict: Strict = False,
 ) -> None:
     """Say what photos show, or that the model is not sure."""
-    from fscil.teach import modelfile
-    from fscil.teach.looking import answers, glance
+    _check_forms(as_json, as_csv)
+    if link and sort_into is None:
+        raise FscilError("--link goes with --sort-into DIR")
+    if sort_into is not None:
+        check_writable(sort_into / "photo")
+    from fscil.teach import modelfile, sorting
+    from fscil.teach.looking import replies
 
-    known, found = modelfile.load(model), _found(photos)
-    seen = glance(known, found, "looking at photos" if len(found) > 100 else "")
-    said = dict(zip(seen.positions, answers(known, seen.features), strict=True)) if seen.positions else {}
-    problems = {problem.name: problem.reason for problem in seen.unreadable}
-    for position, photo in enumerate(found):
-        answer = said.get(position)
-        if as_json:
-            facts: dict[str, Any] = {"photo": str(photo)}
-            if answer is None:
-                facts["error"] = problems[str(photo)]
-            else:
-                best = [{"class": name, "probability": round(p, 6)} for name, p in answer.best]
-                facts |= {"class": best[0]["class"], "known": answer.known, "best": best}
-            print(json.dumps(facts, ensure_ascii=False))
-        elif answer is not None:
-            show.say(f"{photo}: {answer.text()}" if len(found) > 1 else answer.text())
-    _complain(f"{name} {reason}" for name, reason in problems.items())
-    if not said:
+    known, found = modelfile.load(model), _found(list(photos))
+    told = replies(known, found, "looking at photos" if len(found) > 100 else "")
+    unreadable = [reply for reply in told if reply.answer is None]
+    (answers.print_json if as_json else answers.print_csv if as_csv else answers.say)(told)
+    _complain(f"{reply.photo} {reply.problem}" for reply in unreadable)
+    if len(unreadable) == len(told):
         raise FscilError("none of the photos could be read")
+    if sort_into is not None:
+        done = sorting.sort_into(sort_into, told, known.classes, link).text(sort_into)
+        _complain([done]) if as_json or as_csv else show.say(done)
+    _be_strict(strict, len(unreadable), len(told))
 
 
 def forget(
@@ -199,18 +218,48 @@ def classes(model: Saved, /) -> None:
         show.say(f"{step.when}  {step.text()}")
 
 
-def evaluate(model: Saved, photos: Folder, /) -> None:
+def evaluate(
+    model: Saved,
+    photos: Folder,
+    /,
+    *,
+    as_json: Annotated[bool, Parameter(name="--json", help="numbers and wrong photos as JSON", negative=())] = False,
+    as_csv: Annotated[bool, Parameter(name="--csv", help="a table with one row per photo", negative=())] = False,
+    html: Annotated[Path | None, Parameter(help="page to write, with the mistakes as thumbnails")] = None,
+    strict: Strict = False,
+) -> None:
     """Test a model on photos by class; folders of classes it does not know show how well it says "not sure"."""
-    from fscil.teach import modelfile
-    from fscil.teach.evaluation import evaluate as test
+    _check_forms(as_json, as_csv)
+    if html is not None:
+        check_writable(html)
+    from fscil.teach import evaluation, modelfile
+    from fscil.teach.journal import few
     from fscil.teach.photos import class_folders, summary
 
-    folders = class_folders(photos)
-    result = test(modelfile.load(model), folders)
+    known, folders = modelfile.load(model), class_folders(photos)
+    result, total = evaluation.evaluate(known, folders), sum(map(len, folders.values()))
     if result.unreadable:
-        show.say(summary(result.unreadable, sum(map(len, folders.values()))))
-    for line in result.lines():
-        show.say(line)
+        _complain([summary(result.unreadable, total)])
+    if result.metrics is None:
+        some = few([str(name) for name in known.classes])
+        _complain([f"no folder is called like a class of the model ({some}): all photos count as unknown"])
+    (answers.print_test_as_json if as_json else answers.print_test_as_csv if as_csv else answers.say_test)(result)
+    if html is not None:
+        from fscil.teach.mistakes import page
+
+        write_bytes(html, page(result, model, photos).encode("utf-8", "backslashreplace"))
+        _complain([f"page: {html}"]) if as_json or as_csv else show.say(f"page: {html}")
+    _be_strict(strict, len(result.unreadable), total)
+
+
+def _check_forms(as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise FscilError("--json and --csv exclude each other; give one of them")
+
+
+def _be_strict(strict: bool, unreadable: int, total: int) -> None:
+    if strict and unreadable:
+        raise FscilError(f"{unreadable} of {total} photos could not be read, and --strict makes that an error")
 
 
 def card(model: Saved, /) -> None:
@@ -249,6 +298,8 @@ def _found(paths: list[Path]) -> list[Path]:
     from fscil.teach.photos import expanded
 
     photos = expanded(paths)
+    if not paths:
+        raise FscilError("no photo is given; name photos, or folders of photos")
     if not photos:
         raise FscilError(f"there are no photos in {', '.join(map(str, paths))}")
     return photos

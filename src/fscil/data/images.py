@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, rearrangement, windows
-from fscil.data.pictures import upright_rgb
+from fscil.data.pictures import damage, upright_rgb
 from fscil.errors import FscilError
 
 __all__ = ["Augment", "FileImages", "Framing", "Images", "Ingredients", "TensorImages", "cut_picture", "decode"]
@@ -210,7 +210,7 @@ def decode(path: str | Path) -> Image.Image:
         with Image.open(path) as picture:
             return upright_rgb(picture)
     except Exception as error:  # decoders of damaged files fail in any way
-        reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read as an image ({error})"
+        reason = "does not exist" if isinstance(error, FileNotFoundError) else damage(error)
         raise FscilError(f"{path} {reason}; replace or remove the file.") from error
 
 

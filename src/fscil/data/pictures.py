@@ -21,11 +21,17 @@ def upright_rgb(picture: Image.Image) -> Image.Image:
     ):  # broken EXIF data cost no photo
         picture.load()
     if picture.mode.startswith(("I", "F")):
-        picture = Image.fromarray(_eight_bits(np.asarray(picture)))
+        values = np.asarray(picture)
+        picture = Image.fromarray(_eight_bits(_between_0_and_1(values) if values.dtype.kind == "f" else values))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     return picture.convert("RGB")
+
+
+def damage(problem: Exception) -> str:
+    """What an error of a decoder means; those of damaged pictures raise whatever they stumble over."""
+    return "is cut off" if "truncated" in str(problem) else "is no picture that can be read"
 
 
 def from_array(values: np.ndarray, channels_first: bool = False) -> Image.Image:
@@ -41,6 +47,15 @@ def from_array(values: np.ndarray, channels_first: bool = False) -> Image.Image:
     if values.ndim not in (2, 3) or 0 in values.shape:
         raise ValueError(f"has the shape {values.shape}, which is no picture (height, width, channels)")
     return upright_rgb(Image.fromarray(np.ascontiguousarray(_eight_bits(values))))
+
+
+def _between_0_and_1(values: np.ndarray) -> np.ndarray:
+    """Levels of a file of floats, which does not say what is white: 1, 255, 65535 or else the highest number in it."""
+    finite = np.isfinite(values)
+    levels = np.where(finite, values, values[finite].min(initial=0)).astype(np.float64)
+    low, high = levels.min(), levels.max()
+    white = next((level for level in (1, 255, 65535) if low >= 0 and high <= level), None)
+    return levels / white if white else (levels - low) / max(high - low, np.finfo(float).tiny)
 
 
 def _eight_bits(values: np.ndarray) -> np.ndarray:

@@ -22,14 +22,29 @@ def title(run: Record) -> str:
     return f"{run.facts['method']} · {run.facts['recipe']}"
 
 
+def label(run: Record) -> str:
+    """Title and the settings in which a run differs from its recipe: "cosine · small, base.epochs 1"."""
+    return ", ".join([title(run), *overrides(run)])
+
+
+def overrides(run: Record) -> list[str]:
+    """The settings that were given beside the recipe, as texts; earlier runs do not tell."""
+    changed = without_folders(run.facts.get("changed") or {})
+    return shortened([f"{name} {value}" for name, value in changed.items()])
+
+
+def shortened(texts: list[str]) -> list[str]:
+    return texts[:FEW_SETTINGS] + ["…"] * (len(texts) > FEW_SETTINGS)
+
+
 def distinction(run: Record, among: Iterable[Record]) -> str:
     """What tells a run from the others of its table, as in " (protocol.shots 1, transfer.epochs 10)".
 
-    Protocols are compared with those of all others, settings with those of the same method and recipe.
+    Protocols are compared with those of all others, settings with those of the same label.
     """
     others = list(among)
-    own = differing(settings(run), [settings(other) for other in others if title(other) == title(run)])
-    return in_brackets([*sessions_apart(run, others), *own[:FEW_SETTINGS], *(["…"] if len(own) > FEW_SETTINGS else [])])
+    own = differing(settings(run), [settings(other) for other in others if label(other) == label(run)])
+    return in_brackets([*sessions_apart(run, others), *shortened(own)])
 
 
 def sessions_apart(run: Record, among: Iterable[Record]) -> list[str]:

@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fscil.metrics import RunMetrics, Spread, spread
-from fscil.report.captions import FOLDER, digest, distinction, folder_name, in_brackets, sessions_apart, task, title
+from fscil.report.captions import (
+    FOLDER,
+    digest,
+    distinction,
+    folder_name,
+    in_brackets,
+    label,
+    sessions_apart,
+    task,
+    title,
+)
 from fscil.report.results import without_folders
 from fscil.report.runs import TOTAL, Record
 
@@ -111,7 +121,7 @@ def rows(runs: list[Record]) -> list[Row]:
     plain = [row for group in groups.values() for row in rows_of(group)]
     ordered = sorted(plain, key=lambda row: (not row.complete, -average(row), title(row.runs[0]), row.facts["seed"]))
     first = [row.runs[0] for row in ordered]
-    named = [replace(row, name=title(run) + distinction(run, first)) for row, run in zip(ordered, first, strict=True)]
+    named = [replace(row, name=label(run) + distinction(run, first)) for row, run in zip(ordered, first, strict=True)]
     return [replace(row, joint=joint_of(row, named)) for row in named]
 
 

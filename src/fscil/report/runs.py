@@ -11,14 +11,14 @@ import numpy as np
 
 from fscil import metrics
 from fscil.errors import FscilError
-from fscil.files import FORMAT, read_json
+from fscil.files import FORMAT, read_json, run_identity, run_of
 from fscil.metrics import FirstSeen, Labels, RunMetrics
 
 FACTS = "run.json"  # what makes a folder a run folder
 TOTAL = "sum"  # the method's own prediction, beside those of its branches
 RESULTS_KIND = "fscil results"  # marks the JSON files made from run folders
 NEEDED = ("method", "dataset", "recipe", "seed", "sessions")
-BROKEN = "run its command again or leave it out of the report"
+AGAIN = "run its command again, or leave the run out of the report"
 COUNTED = {"seed": "a whole number", "sessions": "a number of sessions"}
 
 
@@ -85,8 +85,8 @@ def read_folder(folder: Path, last: int | None = None) -> Record:
     """The run in a folder written by `fscil run`, with the sessions it has finished, or those of them up to `last`."""
     facts = read_facts(folder / "run.json", (*NEEDED, "first_seen", "class_names"))
     first_seen, names = read_classes(facts.pop("first_seen"), facts.pop("class_names"), folder / "run.json")
-    learning = read_learning(folder, facts["sessions"] if last is None else last + 1)
-    tests = [read_predictions(folder / f"predictions-{i:02d}.safetensors", first_seen, i) for i in range(len(learning))]
+    learning = read_learning(folder, facts["sessions"] if last is None else last + 1, run_identity(facts))
+    tests = [read_predictions(predictions_of(folder, i), first_seen, i) for i in range(len(learning))]
     answers = [name for name in tests[0] if name != "truth"] if tests else [TOTAL]
     curves = {
         name: metrics.run_metrics([(test["truth"], test[name]) for test in tests], first_seen) for name in answers
@@ -96,7 +96,7 @@ def read_folder(folder: Path, last: int | None = None) -> Record:
 
 def read_facts(file: Path, needed: Sequence[str]) -> dict[str, Any]:
     """The object in run.json or in a results file, known to be of our format and to hold the needed keys."""
-    content = read_json(file, BROKEN)
+    content = read_json(file, f"delete it and {AGAIN}")
     missing = [key for key in needed if key not in content]
     if missing:
         raise FscilError(f"{file} was not written by fscil: it has no {missing[0]!r}; leave it out of the report.")
@@ -119,11 +119,24 @@ def read_classes(first_seen: Any, names: Any, file: Path) -> tuple[dict[int, int
         ) from None
 
 
-def read_learning(folder: Path, planned: int) -> tuple[dict[str, Any], ...]:
-    """session-00.json, session-01.json, ... up to the first that is missing."""
+def read_learning(folder: Path, planned: int, identity: str) -> tuple[dict[str, Any], ...]:
+    """session-00.json, session-01.json, ... up to the first that is missing or was tested by another run."""
     files = [folder / f"session-{index:02d}.json" for index in range(planned)]
-    finished = next((index for index, file in enumerate(files) if not file.is_file()), planned)
-    return tuple(read_json(file, BROKEN) for file in files[:finished])
+    tests = [predictions_of(folder, index) for index in range(planned)]
+    finished = next((i for i in range(planned) if not files[i].is_file() or is_foreign(tests[i], identity)), planned)
+    return tuple(read_json(file, AGAIN) for file in files[:finished])
+
+
+def predictions_of(folder: Path, index: int) -> Path:
+    return folder / f"predictions-{index:02d}.safetensors"
+
+
+def is_foreign(predictions: Path, identity: str) -> bool:
+    """Whether predictions were made with other settings than run.json tells; earlier versions do not say."""
+    try:
+        return run_of(predictions) not in (None, identity)
+    except FscilError:
+        return False  # `read_predictions` names them
 
 
 def read_predictions(file: Path, first_seen: FirstSeen, index: int) -> dict[str, Labels]:
@@ -134,16 +147,18 @@ def read_predictions(file: Path, first_seen: FirstSeen, index: int) -> dict[str,
     try:
         tensors = load_file(file)
         found = {"truth": tensors["truth"], TOTAL: tensors["predicted"]}
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        advice = "delete it and run its command again, or leave the run out"
-        raise FscilError(f"{file} cannot be read ({error}): {advice}.") from None
+    except (SafetensorError, OSError, KeyError, ValueError):
+        reason = "cannot be read, or half of it is missing" if file.exists() else "is missing"
+        raise FscilError(f"{file} {reason}: {AGAIN}.") from None
     found |= {name.removeprefix("branch."): tensors[name] for name in sorted(tensors) if name.startswith("branch.")}
     for name, labels in found.items():
         if labels.ndim != 1 or labels.shape != found["truth"].shape:
-            raise FscilError(f"{file} is broken: {name!r} has shape {labels.shape}, the truth {found['truth'].shape}.")
+            shapes = f"{name!r} has shape {labels.shape}, the truth {found['truth'].shape}"
+            raise FscilError(f"{file} is broken, {shapes}: delete it and {AGAIN}.")
         strangers = [int(label) for label in np.unique(labels) if first_seen.get(int(label), index + 1) > index]
         if strangers:
-            raise FscilError(f"{file} is broken: {name!r} holds label {strangers[0]}, of no session up to {index}.")
+            stranger = f"{name!r} holds label {strangers[0]}, of no session up to {index}"
+            raise FscilError(f"{file} is broken, {stranger}: delete it and {AGAIN}.")
     return found
 
 
@@ -169,6 +184,6 @@ def find(path: Path) -> list[Path]:
 
 def is_results(file: Path) -> bool:
     try:
-        return read_json(file, BROKEN).get("kind") == RESULTS_KIND
+        return read_json(file, AGAIN).get("kind") == RESULTS_KIND
     except FscilError:
         return False

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import isnan
 from typing import TYPE_CHECKING
 
-from fscil.report.captions import PSEUDO
+from fscil.report.captions import PSEUDO, overrides
 from fscil.report.columns import Cell, compute
 from fscil.report.rows import sections
 from fscil.report.runs import TOTAL, Record
@@ -94,7 +94,8 @@ def run_line(run: Record) -> str:
     """One sentence about a run: its average, what it gained over never learning, and what it cost."""
     curve, facts = run.curves[TOTAL], run.facts
     where = facts["dataset"] + (PSEUDO if run.pseudo else "")
-    who = f"{facts['method']} on {where} (recipe {facts['recipe']}, seed {facts['seed']})"
+    given = ", ".join([f"recipe {facts['recipe']}", *overrides(run), f"seed {facts['seed']}"])
+    who = f"{facts['method']} on {where} ({given})"
     if not run.complete:
         return f"{who} has finished {len(run.learning)} of {facts['sessions']} sessions."
     accuracy = f"{curve.average:.2f} % on average, {curve.accuracies[-1]:.2f} % after the last session"

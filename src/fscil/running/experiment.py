@@ -29,7 +29,8 @@ from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
 from fscil.running.runfolder import RunFolder
 from fscil.running.training import CHECKPOINT_SECONDS, Run
-from fscil.settings import to_dict
+from fscil.settings import resolve, to_dict
+from fscil.settings.fields import dotted
 
 LIBRARIES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow", "safetensors")
 
@@ -162,6 +163,7 @@ def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[st
         "sessions": sessions.session_count,
         "command": e.command,
         "settings": to_dict(c),
+        "changed": changed(e),
         "protocol": to_dict(e.protocol),
         "versions": {"fscil": fscil.__version__, **{name: version(name) for name in LIBRARIES}},
         "git": git_hash(),
@@ -183,6 +185,12 @@ def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[st
         "benchmark_fingerprint": sessions.fingerprint(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
+
+
+def changed(e: RunSpec) -> dict[str, Any]:
+    """The settings, by dotted name, in which a run differs from its recipe."""
+    recipe = dotted(to_dict(resolve(type(e.config), e.method, e.dataset, e.recipe)))
+    return {name: value for name, value in dotted(to_dict(e.config)).items() if value != recipe.get(name)}
 
 
 def git_hash() -> str:

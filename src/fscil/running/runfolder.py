@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections import ChainMap
@@ -18,11 +17,11 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
-from fscil.files import FORMAT, read_json, write_bytes, write_json
+from fscil.files import FORMAT, IDENTITY, read_json, run_identity, run_of, write_bytes, write_json
 from fscil.settings import differences
 from fscil.tensors import load_into, read_tensors, write_tensors
 
-IDENTITY = ("method", "dataset", "seed", "settings", "protocol", "benchmark_fingerprint")
+ELSEWHERE = "choose another --out (with fscil learn: another --save)"
 SURROUNDINGS = ("git", "versions", "machine", "precision")
 
 
@@ -43,20 +42,30 @@ class RunFolder:
     def described(self) -> dict[str, Any]:
         """What run.json says; empty before the run has begun."""
         file = self.path / "run.json"
-        return read_json(file, "choose another --out or delete the folder") if os.access(file, os.F_OK) else {}
+        advice = f"delete this file and run the same command again, or {ELSEWHERE}"
+        return read_json(file, advice) if os.access(file, os.F_OK) else {}
 
     def open(self, description: dict[str, Any]) -> None:
         """Starts or continues the run `description` tells of; a folder that holds another run is refused."""
-        told = json.dumps([description.get(key) for key in IDENTITY], sort_keys=True)
-        self.identity = hashlib.sha256(told.encode()).hexdigest()
+        self.identity = run_identity(description)
         if not self.writable:
             return
         self._lock()
+        try:
+            self._begin(description)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, description: dict[str, Any]) -> None:
+        """Writes run.json once it is sure that what lies beside it was made with these settings."""
         there = self.described()
         if there and self._holds_work():
             self._check_same(there, description)
+            self._check_states("delete it and run again")
             self._note_changes(there, description)
         else:
+            self._check_unclaimed()
             write_json(self.path / "run.json", description)
         for partial in self.path.glob("*.partial"):  # of a process that was killed while it wrote
             partial.unlink()
@@ -72,19 +81,19 @@ class RunFolder:
             self._lock_file = (self.path / ".lock").open("w")
         except OSError as problem:
             reason = problem.strerror
-            raise FscilError(f"{self.path} cannot be a run folder ({reason}); choose another --out") from problem
+            raise FscilError(f"{self.path} cannot be a run folder ({reason}); {ELSEWHERE}") from problem
         try:
             fcntl.lockf(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, not inherited by loader workers
         except OSError as problem:
             self._lock_file.close()
-            raise FscilError(f"another process is working in {self.path}; wait or choose another --out") from problem
+            raise FscilError(f"another process is working in {self.path}; wait or {ELSEWHERE}") from problem
 
     def _holds_work(self) -> bool:
         return any(file.name.startswith(("session-", "stage-")) for file in self.path.iterdir())
 
     def _check_same(self, there: dict[str, Any], here: dict[str, Any]) -> None:
         if there.get("format") != FORMAT:
-            raise FscilError(f"{self.path} was written by another version of fscil; choose another --out")
+            raise FscilError(f"{self.path} was written by another version of fscil; {ELSEWHERE}")
         *settings, fingerprint = IDENTITY
         changed = differences({k: there.get(k) for k in settings}, {k: here.get(k) for k in settings})
         if not changed and there.get(fingerprint) != here.get(fingerprint):
@@ -92,8 +101,25 @@ class RunFolder:
         if changed:
             shown = "; ".join(changed[:3]) + ("; …" if len(changed) > 3 else "")
             raise FscilError(
-                f"{self.path} holds a run with other settings ({shown}); delete it or choose another --out"
+                f"{self.path} holds a run with other settings ({shown}); delete this folder or {ELSEWHERE}"
             )
+
+    def _check_states(self, advice: str) -> None:
+        """Refuses states and checkpoints of another run; one that cannot be read is named by who needs it."""
+        for file in sorted([*self.path.glob("state-*.safetensors"), *self.path.glob("stage-*.safetensors")]):
+            try:
+                owner = run_of(file)
+            except FscilError:
+                continue
+            if owner != self.identity:
+                raise FscilError(f"{file} belongs to another run; {advice}")
+
+    def _check_unclaimed(self) -> None:
+        """Refuses a folder without run.json in which the settings of this run would be told of other numbers."""
+        advice = f"no run.json tells of it: delete {self.path} or {ELSEWHERE}"
+        self._check_states(advice)
+        if any(self.path.glob("session-*.json")) and not any(self.path.glob("state-*.safetensors")):
+            raise FscilError(f"{self.path} holds results of an unknown run; {advice}")
 
     def _note_changes(self, there: dict[str, Any], here: dict[str, Any]) -> None:
         """A run resumed elsewhere, or with other code, says so each time: its numbers may differ."""
@@ -115,8 +141,12 @@ class RunFolder:
         return done
 
     def _written(self, session: int) -> bool:
-        files = self._session(session, "session", "json"), self._session(session, "predictions", "safetensors")
-        return all(file.exists() for file in files)
+        """Whether a session is there, readable and not of another run; predictions of earlier versions do not tell."""
+        try:
+            read_json(self._session(session, "session", "json"), "")
+            return run_of(self._session(session, "predictions", "safetensors")) in (None, self.identity)
+        except FscilError:
+            return False
 
     def write_session(
         self,
@@ -127,7 +157,8 @@ class RunFolder:
     ) -> None:
         """The results of a session; its JSON file comes last and makes it finished."""
         self.write(self._session(session, "state", "safetensors"), state, {})
-        content = safetensors.numpy.save({name: values.astype(np.int32) for name, values in predictions.items()})
+        labels = {name: values.astype(np.int32) for name, values in predictions.items()}
+        content = safetensors.numpy.save(labels, {"notes": json.dumps({"run": self.identity})})
         write_bytes(self._session(session, "predictions", "safetensors"), content)
         write_json(self._session(session, "session", "json"), record)
         self.tidy(session)

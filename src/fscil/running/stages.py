@@ -152,7 +152,9 @@ class Loop:
             if done < self.total:
                 self._restore_optimiser(tensors)
         except (RuntimeError, LookupError, ValueError, TypeError) as problem:
-            raise FscilError(f"{self.file} does not fit this run ({problem}); delete it and run again") from problem
+            raise FscilError(
+                f"{self.file} does not fit this run: a part of it is missing; delete it and run again"
+            ) from problem
         self.watch.inherit(spent)
         self.run.watch.inherit(spent)
         self.watch.read()

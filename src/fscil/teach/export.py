@@ -13,6 +13,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +27,7 @@ from fscil.tensors import digest
 GRAPH, WEIGHTS, CLASSES = "model.onnx", "encoder.bin", "classes.json"
 CLASSIFIER = ("keys", "bias")
 INLINE = 1024  # bytes; smaller constants of the graph stay in it
+LAYOUT = 2  # of the graph; one that was exported with another is traced again
 
 
 class Scores(nn.Module):
@@ -70,6 +72,7 @@ def to_onnx(model: Model, folder: Path) -> str:
     fresh = graph is None
     if graph is None:
         graph = _traced(scores, model.framing.pixels)
+        _drop_identities(onnx, graph.graph)
         weights = _write_weights(onnx, graph, folder)
         onnx.helper.set_model_props(graph, {"fscil": frozen, "weights": weights})
     write_bytes(folder / GRAPH, graph.SerializeToString())
@@ -88,7 +91,7 @@ def frozen_part(model: Model) -> str:
     }
     settings = [[b.name, b.relation, b.views, b.unit] for b in model.branches]
     return digest(kept) + json.dumps(
-        [settings, model.framing and [model.framing.pixels, model.framing.mean, model.framing.std]]
+        [LAYOUT, settings, model.framing and [model.framing.pixels, model.framing.mean, model.framing.std]]
     )
 
 
@@ -109,6 +112,24 @@ def _traced(scores: Scores, pixels: int) -> Any:
     for node in graph.graph.node:
         del node.metadata_props[:]  # stack traces with the paths of this machine
     return graph
+
+
+def _drop_identities(onnx: Any, graph: Any) -> None:
+    """Takes products with an identity out of a graph: the whitening of a branch that was not whitened is one."""
+    square = {t.name: t for t in graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1]}
+    arrays = {name: onnx.numpy_helper.to_array(tensor) for name, tensor in square.items()}
+    identities = {name for name, values in arrays.items() if np.array_equal(values, np.eye(len(values)))}
+    idle = [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in identities]
+    for product in idle:
+        for node in graph.node:
+            node.input[:] = [product.input[0] if name == product.output[0] else name for name in node.input]
+        graph.node.remove(product)
+    gone = identities - {name for node in graph.node for name in node.input}
+    for name in gone:
+        graph.initializer.remove(square[name])
+    names = gone | {product.output[0] for product in idle}
+    for value in [value for value in graph.value_info if value.name in names]:
+        graph.value_info.remove(value)
 
 
 def _write_weights(onnx: Any, graph: Any, folder: Path) -> str:

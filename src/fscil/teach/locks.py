@@ -21,14 +21,20 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _held(path: Path) -> BinaryIO:
-    """The open and locked file; one that was replaced while we waited is no longer the file."""
+    """The open and locked file; one that was replaced while we waited is no longer the file.
+
+    Opened for writing: NFS gives an exclusive lock to nobody else. Not `lockf`: its lock ends as soon as this process
+    closes the file anywhere, and who holds it also reads it.
+    """
     while True:
         try:
-            file = path.open("rb")
+            file = path.open("r+b")
             fcntl.flock(file, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
             file.close()
+        except PermissionError as problem:
+            raise FscilError(f"{path} may not be changed ({problem.strerror}); allow it, or change a copy") from problem
         except OSError as problem:
             advice = "give a model file made by fscil learn PHOTOS --save FILE"
             raise FscilError(f"{path} cannot be opened ({problem.strerror}); {advice}") from problem

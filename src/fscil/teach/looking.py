@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -106,3 +107,20 @@ def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Ans
         Answer(sure, tuple((classes[c], p) for c, p in zip(row, ps, strict=True)))
         for sure, row, ps in zip(known, columns.tolist(), probabilities.tolist(), strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What was said about a photo, or why it could not be read."""
+
+    photo: Path
+    answer: Answer | None
+    problem: str = ""
+
+
+def replies(model: Model, photos: Sequence[Path], title: str = "") -> list[Reply]:
+    """What a model says about photos, in their order."""
+    seen = glance(model, photos, title)
+    answered = dict(zip(seen.positions, answers(model, seen.features), strict=True)) if seen.positions else {}
+    problems = {problem.name: problem.reason for problem in seen.unreadable}
+    return [Reply(p, answered.get(i), "" if i in answered else problems[str(p)]) for i, p in enumerate(photos)]

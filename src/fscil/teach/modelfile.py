@@ -65,7 +65,7 @@ def save_over(model: Model, path: str | Path) -> None:
     if not path.exists():
         save(model, path)
         return
-    with locked(path):
+    with _held(path):
         there = _read(path)[1].get("revision")
         if there is None or there != model.revision:
             advice = "load it again, save elsewhere, or overwrite it"
@@ -76,7 +76,7 @@ def save_over(model: Model, path: str | Path) -> None:
 def replace(model: Model, path: str | Path) -> None:
     """Saves over whatever is there, but not while another process changes it."""
     path = Path(path)
-    with locked(path) if path.exists() else nullcontext():
+    with _held(path) if path.exists() else nullcontext():
         save(model, path)
 
 
@@ -84,11 +84,18 @@ def replace(model: Model, path: str | Path) -> None:
 def editing(path: str | Path) -> Iterator[Model]:
     """The model in a file, locked against other processes and saved at the end; an error leaves the file as it was."""
     path = Path(path)
-    with locked(path):
-        _remove_partial(Path(os.path.realpath(path)))
+    with _held(path):
         model = load(path)
         yield model
         save(model, path)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Holds a model file against other processes, without what killed ones left beside it."""
+    with locked(path):
+        _remove_partial(Path(os.path.realpath(path)))
+        yield
 
 
 def _remove_partial(path: Path) -> None:
@@ -113,9 +120,14 @@ def load(path: str | Path) -> Model:
     except FscilError as problem:
         raise FscilError(f"{path} is damaged: {problem}; take an older copy of it") from problem
     except DAMAGE as problem:
-        reason = " ".join(str(problem).split())[:150]
-        told = f"{type(problem).__name__}: {reason}"
-        raise FscilError(f"{path} is damaged ({told}); take an older copy of it") from problem
+        raise FscilError(f"{path} is damaged: {_damage(problem)}; take an older copy of it") from problem
+
+
+def _damage(problem: Exception) -> str:
+    """What an error that was met while reading says about the file."""
+    if isinstance(problem, KeyError) and problem.args:
+        return f"it has no {problem.args[0]!r}"
+    return "a part of it is missing or is not what it should be"
 
 
 def _kept(model: Model) -> dict[str, Tensor]:
@@ -147,7 +159,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             notes = json.loads((file.metadata() or {}).get("notes", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
-        reason = "does not exist" if isinstance(problem, FileNotFoundError) else f"is no model file ({problem})"
+        reason = "does not exist" if isinstance(problem, FileNotFoundError) else "is no model file, or half of one"
         raise FscilError(f"{path} {reason}; fscil learn PHOTOS --save FILE makes one") from problem
     return tensors, notes if isinstance(notes, dict) else {}
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from fscil.data.folder import SUFFIXES
 from fscil.data.framing import Framing
 from fscil.data.images import cut_picture
-from fscil.data.pictures import from_array, upright_rgb
+from fscil.data.pictures import damage, from_array, upright_rgb
 from fscil.errors import FscilError
 
 Source: TypeAlias = str | Path | Image.Image | np.ndarray | Tensor
@@ -32,6 +32,7 @@ HEIC = {".heic", ".heif", ".hif"}
 HEIC_BRANDS = {b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"}
 PHOTO_SUFFIXES = SUFFIXES | HEIC
 MOST_PIXELS = 80_000_000  # of a picture that has to be decoded completely; JPEG files are decoded at a smaller size
+TOO_LARGE = f"at most {MOST_PIXELS // 1_000_000} can be read, make it smaller"
 BATCH = 32
 DIGEST_BYTES = 16
 
@@ -88,7 +89,7 @@ def _read_file(path: Path, pixels: int | None) -> Image.Image:
                 picture.draft(picture.mode, (2 * pixels, 2 * pixels))
             if picture.width * picture.height > MOST_PIXELS:
                 size = picture.width * picture.height / 1e6
-                raise Unreadable(str(path), f"has {size:.0f} megapixels, more than can be read")
+                raise Unreadable(str(path), f"has {size:.0f} megapixels; {TOO_LARGE}")
             return upright_rgb(picture)
     except Unreadable:
         raise
@@ -97,10 +98,9 @@ def _read_file(path: Path, pixels: int | None) -> Image.Image:
 
 
 def _reason(problem: Exception) -> str:
-    """What an error of a decoder means; those of damaged pictures raise whatever they stumble over."""
     if isinstance(problem, Image.DecompressionBombError):
-        return "has more megapixels than can be read"
-    return "is cut off" if "truncated" in str(problem) else "is no picture that can be read"
+        return f"has too many megapixels; {TOO_LARGE}"
+    return damage(problem)
 
 
 def _check_file(path: Path) -> None:
