@@ -252,9 +252,9 @@ def test_a_number_finds_the_class_that_is_called_so(fscil_command: Fscil, tmp_pa
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (("--train", "--views", "flip"), "--views goes with a frozen encoder"),
-        (("--train", "--strength", "prototypes"), "--strength prototypes goes with a frozen encoder"),
-        (("--recipe", "nonsense"), "--recipe goes with --train"),
+        (("--train", "--views", "flip"), "--views works only with a frozen encoder"),
+        (("--train", "--strength", "prototypes"), "--strength prototypes works only with a frozen encoder"),
+        (("--recipe", "nonsense"), "--recipe works only with --train"),
     ],
 )
 def test_settings_that_would_be_ignored_are_refused(
