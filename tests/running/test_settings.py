@@ -178,6 +178,11 @@ def test_recipe_from_a_file(recipes: Path, tmp_path: Path) -> None:
     assert resolve(str(file)).flip is False
 
 
+def test_a_file_names_settings_by_path_or_below_their_group(recipes: Path, tmp_path: Path) -> None:
+    assert resolve(write(tmp_path, "base.epochs = 7")) == Config(base=Training(epochs=7))
+    assert resolve(write(tmp_path, "[base]\nepochs = 7")) == Config(base=Training(epochs=7))
+
+
 def test_a_file_names_the_recipe_that_it_changes(recipes: Path, tmp_path: Path) -> None:
     add(recipes, "toy", "[paper.glyphs]\nscale = 9")
     assert resolve(write(tmp_path, 'recipe = "small"\nbase.epochs = 7')) == Config(
