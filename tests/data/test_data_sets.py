@@ -446,7 +446,7 @@ def split_without_tests(folder: Path, untested: set[str]) -> Protocol:
 @pytest.mark.parametrize("untested", [{"coot"}, {"wren"}, {"coot", "dunnock", "jay", "robin", "wren"}])
 def test_classes_without_a_test_image_are_named(birds, tmp_path, untested):
     protocol = split_without_tests(tmp_path, untested)
-    with pytest.raises(FscilError, match=f"There is no test image of {', '.join(sorted(untested))}: add one .*split"):
+    with pytest.raises(FscilError, match=f"there is no test image of {', '.join(sorted(untested))}: add one .*split"):
         benchmark("folder", birds, protocol)
     assert verify.inspect("folder", birds, protocol).untested == tuple(sorted(untested))
 

@@ -228,7 +228,7 @@ def test_results_are_made_from_run_folders(tmp_path):
 def test_two_runs_are_not_written_to_one_results_file(tmp_path):
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", wrong=0)
-    with pytest.raises(FscilError, match="Two runs would be written to"):
+    with pytest.raises(FscilError, match="two runs would be written to"):
         report.write_results([tmp_path / "a", tmp_path / "b"], tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
@@ -283,7 +283,7 @@ def test_run_json_stands_for_its_folder(tmp_path):
 
 
 def test_foreign_paths_are_named(tmp_path):
-    for path, sentence in [(tmp_path / "none", "There is nothing at"), (tmp_path, "holds no run")]:
+    for path, sentence in [(tmp_path / "none", "there is nothing at"), (tmp_path, "holds no run")]:
         with pytest.raises(FscilError, match=sentence):
             report.load([path])
     (tmp_path / "other.json").write_text('{"a": 1}')

@@ -70,7 +70,7 @@ def test_confusion_counts_in_the_order_given():
 
 
 def test_labels_of_no_session_are_refused():
-    with pytest.raises(FscilError, match="Label 9 "):
+    with pytest.raises(FscilError, match="label 9 "):
         metrics.base_accuracy(np.array([0, 9]), np.array([0, 0]), FIRST_SEEN)
 
 
