@@ -16,16 +16,8 @@ import torch
 from safetensors.numpy import save_file
 
 import fscil.running.experiment
-from apart import (  # noqa: F401 (a fixture)
-    FINISHED,
-    STEPS,
-    Fate,
-    always_tiny,
-    differing,
-    results,
-    run_apart,
-    tiny_experiment,
-)
+from apart import FINISHED, STEPS, Fate, differing, results, run_apart, tiny_experiment
+from apart import always_tiny as always_tiny  # a fixture
 from fscil import methods, settings
 from fscil.command.show import Teller
 from fscil.data import Protocol, benchmark
