@@ -16,11 +16,8 @@ from fscil.methods._c_fscil import alignment, repulsion, sharpened, similarity, 
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
 from fscil.settings import resolve
+from tiny import random
 from untrained import untrained
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +32,7 @@ def off_diagonal(p: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("s", "e"), [(1.0, 0.993307), (-1.0, 0.993307), (0.0, 0.013386), (0.5, 0.500045)])
-def test_softabs(s: float, e: float) -> None:
+def test_softabs_has_the_papers_values(s: float, e: float) -> None:
     assert float(softabs(torch.tensor(s))) == pytest.approx(e, abs=1e-6)
 
 
@@ -52,7 +49,7 @@ def test_repulsion_counts_each_pair_once() -> None:
     torch.testing.assert_close(repulsion(p), torch.stack(pairs).mean())
 
 
-def test_weights_of_a_perfect_query() -> None:
+def test_a_perfect_query_weighs_its_class_most_and_unused_classes_lower_it() -> None:
     perfect = torch.eye(60)
     assert float(sharpened(perfect)[0, 0]) == pytest.approx(0.557, abs=1e-3)
     assert float(sharpened(perfect, unused=40)[0, 0]) == pytest.approx(0.428, abs=1e-3)

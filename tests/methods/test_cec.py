@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from fscil.data.episodes import Task, episodes
 from fscil.data.images import Framing
@@ -16,11 +15,8 @@ from fscil.methods import cec
 from fscil.nn.attention import SetAttention
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
+from tiny import random
 from untrained import untrained
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def test_trains_on_all_images_of_all_sessions(tiny: Benchmark, run: Run, monkeyp
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_where_a_session_starts(tiny: Benchmark, run: Run, restart: bool) -> None:
+def test_a_session_starts_from_the_last_one_or_with_restart_untrained(tiny: Benchmark, run: Run, restart: bool) -> None:
     method = untrained("joint", restart=restart, **{"new.epochs": 0})
     fresh = state(method.net)
     base, new, *_ = tiny.sessions(oracle=True)

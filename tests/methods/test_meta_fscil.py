@@ -18,12 +18,8 @@ from fscil.running.descent import Descent
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
 from fscil.settings import resolve
-from tiny import tiny_encoder
+from tiny import random, tiny_encoder
 from untrained import untrained
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def sequence(seed: int = 0) -> Drawn:
@@ -53,7 +49,7 @@ def test_fast_weights_follow_the_schedule() -> None:
     assert fast.item() == pytest.approx(1 - 0.1 - 0.05)
 
 
-def test_a_loss_with_given_gradients() -> None:
+def test_a_loss_is_made_that_has_given_value_and_gradients() -> None:
     p = [nn.Parameter(random(2, 3)), nn.Parameter(random(4))]
     g = [random(2, 3, seed=1), random(4, seed=2)]
     loss = with_gradient(1.5, p, g)

@@ -72,7 +72,7 @@ def test_without_exemplars_it_learns_from_the_new_images_alone(tiny: Benchmark, 
     assert all(bool(p.isfinite().all()) for p in method.parameters())
 
 
-def test_weight_of_less_forget() -> None:
+def test_the_weight_of_less_forget_is_that_of_the_paper() -> None:
     assert less_forget_weight(5, 60, 5) == pytest.approx(17.3205, abs=1e-4)
 
 
@@ -103,7 +103,7 @@ def test_an_encoder_without_activation_on_top_is_refused_before_training(tiny: B
 
 
 @pytest.mark.parametrize("recipe", ["official", "paper"])
-def test_the_authors_settings(recipe: str) -> None:
+def test_recipes_hold_the_authors_settings(recipe: str) -> None:
     c = resolve(ncm.Config, "ncm", "cifar100", recipe)
     assert (c.base.epochs, c.base.batch, c.base.lr, c.base.milestones) == (160, 128, 0.1, (80, 120))
     assert [resolve(ncm.Config, "ncm", name, recipe).less_forget for name in ("mini_imagenet", "cub200")] == [10, 10]

@@ -14,13 +14,10 @@ from fscil.methods import sppr
 from fscil.methods._sppr import replaced, subsets
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
+from tiny import random
 from untrained import untrained
 
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")

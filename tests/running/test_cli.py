@@ -73,7 +73,7 @@ def test_help_imports_nothing_heavy() -> None:
         assert re.search(rf"│ {verb} ", done.stdout), verb
 
 
-def test_module_and_version() -> None:
+def test_python_m_fscil_prints_the_version() -> None:
     done = python("-m", "fscil", "--version")
     assert (done.returncode, done.stdout.strip()) == (0, fscil.__version__)
 
@@ -239,7 +239,7 @@ def test_methods_and_datasets_are_listed_with_a_summary(fscil_command: Fscil) ->
         assert re.search(rf"^ ?{name} +\S+", listed, re.MULTILINE), name
 
 
-def test_run_report_and_results(fscil_command: Fscil) -> None:
+def test_run_then_report_then_results_work_together(fscil_command: Fscil) -> None:
     done = fscil_command("run", "cosine", "glyphs", "--seeds", "2", "--seed", "3", *TINY)
     assert (done.code, done.err) == (0, "")
     assert re.search(r"Session 3: learned 2 classes \(pattern 10, pattern 11\); \d+\.\d\d % of the 120", done.out)

@@ -154,7 +154,7 @@ def test_a_model_that_never_learns_gains_nothing(run):
 
 @few
 @given(runs())
-def test_perfect_answers(run):
+def test_perfect_answers_give_full_accuracy_and_no_forgetting(run):
     tests, first_seen = run
     after = metrics.run_metrics([(truth, truth) for truth, _ in tests], first_seen)
     assert after.average == 100

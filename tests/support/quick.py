@@ -20,7 +20,7 @@ LEARNS: dict[str, object] = {
 OWN: dict[str, dict[str, object]] = {
     "fact": {"total_classes": 12, "mix_after": 1},
     "f2m": {"layers": 2},
-    "mcnet": {"second": "smooth", "second_share": 1.0, "new.epochs": 2},
+    "mcnet": {"second": "tiny", "second_share": 1.0, "new.epochs": 2},
     "eeil": {"memory": 24, "new.epochs": 12, "new.lr": 0.05, "balanced.epochs": 8, "balanced.lr": 0.02},
     "finetune": {"new.epochs": 8},
     "icarl": {"memory": 24, "new.epochs": 6, "new.lr": 0.1},

@@ -1,7 +1,7 @@
 """A tiny benchmark and a tiny encoder: what every test that learns something needs."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fscil.data.images import Ingredients, TensorImages
 from fscil.data.sessions import Benchmark
@@ -13,7 +13,7 @@ from fscil.running.training import Run
 CLASSES = 12
 
 
-def tiny_images(per_class: int, generator: torch.Generator, patterns: torch.Tensor) -> TensorImages:
+def tiny_images(per_class: int, generator: torch.Generator, patterns: Tensor) -> TensorImages:
     """Noisy copies of one colour pattern per class, 16 x 16 pixels."""
     labels = torch.arange(len(patterns)).repeat_interleave(per_class)
     clean = torch.nn.functional.interpolate(patterns, size=16)[labels]
@@ -38,10 +38,15 @@ def tiny_encoder(pixels: int = 16, weights: str | None = None) -> Encoder:
     return Encoder(nn.Sequential(*stages), 16, pixels)
 
 
-encoders.BUILDERS["smooth"] = tiny_encoder  # under a name, so that settings can ask for it
+encoders.BUILDERS["tiny"] = tiny_encoder  # under a name, so that settings can ask for it
 
 
-def learn_two(method: Method, tiny: Benchmark, run: Run) -> dict[str, torch.Tensor]:
+def random(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers, always the same for a seed."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def learn_two(method: Method, tiny: Benchmark, run: Run) -> dict[str, Tensor]:
     """Learns the base session and the next one; gives the state between the two."""
     base, new, *_ = tiny.sessions()
     with run.learning(0):
@@ -54,7 +59,7 @@ def learn_two(method: Method, tiny: Benchmark, run: Run) -> dict[str, torch.Tens
 
 # Settings with which every method learns the tiny benchmark in a second or two.
 TINY = {
-    "encoder": "smooth",
+    "encoder": "tiny",
     "pixels": 16,
     "base.epochs": 3,
     "base.batch": 30,
