@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from albums import album, birds, birds_file, hoopoes, learned_file  # noqa: F401 (fixtures)
+from commands import fscil_command  # noqa: F401 (fixture)
 from fscil.data import Protocol
 from fscil.data.sessions import Benchmark
 from fscil.running.runfolder import RunFolder

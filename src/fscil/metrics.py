@@ -141,7 +141,7 @@ def session_of(labels: Labels, first_seen: FirstSeen) -> npt.NDArray[np.int64]:
     strangers = [int(label) for label in known if int(label) not in first_seen]
     if strangers:
         raise FscilError(
-            f"Label {strangers[0]} is in the predictions but no session brought it: the files are not of one run."
+            f"label {strangers[0]} is in the predictions but no session brought it: the files are not of one run"
         )
     return np.array([first_seen[int(label)] for label in known], dtype=np.int64)[position]
 

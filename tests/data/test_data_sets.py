@@ -168,7 +168,7 @@ def write_mini(root: Path, layout: str) -> None:
 
 @pytest.mark.parametrize("layout", ["topic", "cec", "nested"])
 @pytest.mark.parametrize("folder", [".", "miniimagenet", "MINI-ImageNet"])
-def test_mini_imagenet_layouts(tmp_path, layout, folder):
+def test_mini_imagenet_is_read_in_every_layout(tmp_path, layout, folder):
     write_mini(tmp_path / folder, layout)
     made = benchmark("mini_imagenet", tmp_path, SMALL)
     assert made.class_names == ("house finch", "robin", "triceratops")
@@ -372,7 +372,7 @@ def birds(tmp_path):
     return root
 
 
-def test_a_folder_of_classes(birds):
+def test_a_folder_of_classes_is_split_for_testing_alike_every_time(birds):
     made = benchmark("folder", birds, Protocol(shots=3))
     assert made.class_names == ("coot", "dunnock", "jay", "robin", "wren")
     assert (made.base_classes, made.ways, made.session_count) == (3, 5, 2)
@@ -446,7 +446,7 @@ def split_without_tests(folder: Path, untested: set[str]) -> Protocol:
 @pytest.mark.parametrize("untested", [{"coot"}, {"wren"}, {"coot", "dunnock", "jay", "robin", "wren"}])
 def test_classes_without_a_test_image_are_named(birds, tmp_path, untested):
     protocol = split_without_tests(tmp_path, untested)
-    with pytest.raises(FscilError, match=f"There is no test image of {', '.join(sorted(untested))}: add one .*split"):
+    with pytest.raises(FscilError, match=f"there is no test image of {', '.join(sorted(untested))}: add one .*split"):
         benchmark("folder", birds, protocol)
     assert verify.inspect("folder", birds, protocol).untested == tuple(sorted(untested))
 

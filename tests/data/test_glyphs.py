@@ -108,7 +108,7 @@ def test_every_character_is_drawn_in_several_faces():
     assert counts["R"] == len(glyphs.FACES) == 16
 
 
-def test_what_is_loaded(loaded):
+def test_all_classes_have_their_images_names_and_sizes(loaded):
     assert loaded.train.labels.bincount().tolist() == [100] * 100
     assert loaded.test.labels.bincount().tolist() == [40] * 100
     assert not loaded.flips

@@ -200,7 +200,7 @@ def test_interpolation_equals_pillow(source, p, data):
     assert np.abs(ours.numpy() - pillow).max() <= 1.0
 
 
-def test_brightness_and_cutout():
+def test_brightness_stays_in_its_range_and_cutout_has_its_size():
     chance = draw(2000, generator(0))
     white = torch.full((2000, 12, 12, 3), 100, dtype=torch.uint8)
     raw = Framing(12, (0, 0, 0), (1, 1, 1), Augment(brightness=0.4))

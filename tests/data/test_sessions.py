@@ -37,7 +37,7 @@ def build(counts: list[int], protocol: Protocol = TWO_SHOTS, **defaults: int) ->
 @pytest.mark.parametrize(
     ("count", "first"), [(500, [304, 340, 47, 67, 479]), (30, [17, 21, 10, 19, 14]), (29, [14, 21, 18, 20, 25])]
 )
-def test_the_published_shots(count, first):
+def test_seed_one_draws_the_published_shots(count, first):
     drawn = shuffled(torch.arange(count) * 3, seed=1)
     assert drawn[:5].tolist() == [3 * i for i in first]
     assert sorted(drawn.tolist()) == [3 * i for i in range(count)]

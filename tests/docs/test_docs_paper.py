@@ -31,13 +31,13 @@ def section(title: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_exist(name: str) -> None:
+def test_every_name_in_the_page_exists_in_the_code(name: str) -> None:
     module, _, attribute = name.partition(":")
     reduce(getattr, attribute.split("."), import_module(module))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_are_understood(command: str) -> None:
+def test_every_command_in_the_page_is_understood(command: str) -> None:
     """Parsed as the command line parses them, with every value checked, but not executed."""
     tokens = shlex.split(command)[1:]
     function, _, _ = application(tokens).parse_args(tokens, exit_on_error=False, print_error=False)
@@ -50,7 +50,7 @@ def test_a_command_with_a_wrong_setting_would_be_noticed() -> None:
             application(command.split()).parse_args(command.split(), exit_on_error=False, print_error=False)
 
 
-def test_settings_exist() -> None:
+def test_every_option_in_the_page_is_a_setting() -> None:
     settings = {name.replace("_", "-") for name in flatten(Config())} | {
         name.replace("_", "-") for name in vars(Protocol())
     }

@@ -40,7 +40,7 @@ def pages(nav: list[dict[str, Any]]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_it_parses(path: Path) -> None:
+def test_a_project_file_parses(path: Path) -> None:
     assert isinstance(read(path), dict)
 
 

@@ -40,7 +40,7 @@ def broken(page: str) -> list[str]:
     return missing
 
 
-def test_it_is_short() -> None:
+def test_the_readme_is_short_and_has_one_table() -> None:
     lines = README.splitlines()
     assert len(lines) <= 120
     assert sum(bool(re.match(r"\|[-|: ]+\|$", line)) for line in lines) == 1  # one table has one line of dashes

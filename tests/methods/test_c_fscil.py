@@ -16,20 +16,8 @@ from fscil.methods._c_fscil import alignment, repulsion, sharpened, similarity, 
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
 from fscil.settings import resolve
-from tiny import TINY, tiny_encoder
-
-SMALL = {"meta.epochs": 1, "tasks": 2, "shot": 2, "query": 2, "dim": 24, "base.epochs": 1, "held_out": 0}
-
-
-def untrained(**changes: object) -> c_fscil.Method:
-    c = resolve(c_fscil.Config, "c_fscil", "tiny", "paper", {**TINY, **SMALL, **changes})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return c_fscil.Method(c, tiny_encoder())
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+from tiny import random
+from untrained import untrained
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +32,7 @@ def off_diagonal(p: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("s", "e"), [(1.0, 0.993307), (-1.0, 0.993307), (0.0, 0.013386), (0.5, 0.500045)])
-def test_softabs(s: float, e: float) -> None:
+def test_softabs_has_the_papers_values(s: float, e: float) -> None:
     assert float(softabs(torch.tensor(s))) == pytest.approx(e, abs=1e-6)
 
 
@@ -61,7 +49,7 @@ def test_repulsion_counts_each_pair_once() -> None:
     torch.testing.assert_close(repulsion(p), torch.stack(pairs).mean())
 
 
-def test_weights_of_a_perfect_query() -> None:
+def test_a_perfect_query_weighs_its_class_most_and_unused_classes_lower_it() -> None:
     perfect = torch.eye(60)
     assert float(sharpened(perfect)[0, 0]) == pytest.approx(0.557, abs=1e-3)
     assert float(sharpened(perfect, unused=40)[0, 0]) == pytest.approx(0.428, abs=1e-3)
@@ -73,7 +61,7 @@ def test_prototypes_of_an_episode_are_means_or_sums_and_get_no_gradient(monkeypa
     monkeypatch.setattr(c_fscil, "similarity", lambda q, p: seen.append(p) or similarity(q, p))
     task = Task(random(3, 5, 3, 16, 16), None, torch.arange(3), 2)
     for sums in (False, True):
-        method = untrained(sums=sums)
+        method = untrained("c_fscil", sums=sums)
         support = method.encoder.eval()(task.S.flatten(0, 1))
         p = method.projection(support).unflatten(0, (3, 2))
         loss = method.loss(task)
@@ -92,7 +80,7 @@ def test_anti_aligned_prototypes_match_as_well(seed: int, scale: float) -> None:
 @pytest.fixture(scope="module")
 def taught() -> dict[str, Tensor]:
     """The state of a method with activations of six classes that are similar to each other."""
-    method = untrained()
+    method = untrained("c_fscil")
     for label, row in enumerate(1 + 0.5 * random(6, 16)):
         method.branches[0].prototypes.set(label, row)
     return method.state_dict()
@@ -100,7 +88,7 @@ def taught() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("mode", [1, 2, 3])
 def test_what_each_mode_moves(mode: int, taught: dict[str, Tensor], tiny: Benchmark, run: Run) -> None:
-    method, before = untrained(mode=mode), untrained(mode=1)
+    method, before = untrained("c_fscil", mode=mode), untrained("c_fscil", mode=1)
     session = list(tiny.sessions())[1]
     for learner in (method, before):
         learner.load_state_dict(taught)
@@ -120,7 +108,7 @@ def test_signs_of_prototypes_are_less_similar_once_the_projection_reaches_them(
     taught: dict[str, Tensor], run: Run
 ) -> None:
     """In many dimensions, which is what the method lives on, and with all the steps this takes."""
-    method = untrained(mode=2, dim=256, **{"align.epochs": 60, "align.lr": 1.0})
+    method = untrained("c_fscil", mode=2, dim=256, **{"align.epochs": 60, "align.lr": 1.0})
     method.branches[0].load_state_dict({k[11:]: v for k, v in taught.items() if k.startswith("branches.0.")})
     p = method.prototypes().detach()
     with run.learning(1):
@@ -129,7 +117,7 @@ def test_signs_of_prototypes_are_less_similar_once_the_projection_reaches_them(
 
 
 def test_nudged_prototypes_repel_each_other_but_stay_close(run: Run) -> None:
-    method, p = untrained(), 1 + 0.5 * random(6, 24)
+    method, p = untrained("c_fscil"), 1 + 0.5 * random(6, 24)
     with run.learning(1):
         nudged = method.nudged(p, run)
     assert off_diagonal(nudged) < 0.5 * off_diagonal(p)
@@ -138,7 +126,7 @@ def test_nudged_prototypes_repel_each_other_but_stay_close(run: Run) -> None:
 
 @pytest.mark.parametrize("pretrain", ["linear", "shared"])
 def test_learns_what_it_should_and_costs_what_it_said(pretrain: str, base: Session, tiny: Benchmark, run: Run) -> None:
-    method = untrained(pretrain=pretrain, base_shots=7)
+    method = untrained("c_fscil", pretrain=pretrain, base_shots=7)
     method.check(tiny)
     with run.learning(0) as cost:
         method.learn_base(base, run)
@@ -154,7 +142,7 @@ def test_learns_what_it_should_and_costs_what_it_said(pretrain: str, base: Sessi
 def test_the_released_sums_stretch_base_activations_alone(base: Session, tiny: Benchmark, run: Run) -> None:
     means = []
     for sums in (False, True):
-        method = untrained(mode=1, sums=sums)
+        method = untrained("c_fscil", mode=1, sums=sums)
         with run.learning(0):
             method.average_activations(base, run)
             method.learn_new(list(tiny.sessions())[1], run)
@@ -165,7 +153,7 @@ def test_the_released_sums_stretch_base_activations_alone(base: Session, tiny: B
 
 def test_more_classes_than_dimensions_are_told_before_training(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="12 classes cannot be orthogonal in 11 dimensions"):
-        untrained(dim=11).check(tiny)
+        untrained("c_fscil", dim=11).check(tiny)
 
 
 @pytest.mark.parametrize("dataset", ["cifar100", "mini_imagenet"])

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from fscil.data.episodes import Task, episodes
 from fscil.data.images import Framing
@@ -16,26 +15,13 @@ from fscil.methods import cec
 from fscil.nn.attention import SetAttention
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
-from fscil.settings import resolve
-from tiny import TINY, tiny_encoder
-
-SMALL = {"tasks": 2, "transfer.epochs": 1, "way": 3, "shot": 2, "query": 2, "base.epochs": 1, "held_out": 0}
-
-
-def untrained(**changes: object) -> cec.Method:
-    c = resolve(cec.Config, "cec", "tiny", "paper", {**TINY, **SMALL, **changes})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return cec.Method(c, tiny_encoder()).eval()
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+from tiny import random
+from untrained import untrained
 
 
 @pytest.fixture(scope="module")
 def method() -> cec.Method:
-    return untrained()
+    return untrained("cec")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +68,7 @@ def test_but_it_is_seen_by_the_prototypes(method: cec.Method) -> None:
 def test_without_attention_it_is_the_correlation(method: cec.Method) -> None:
     f, W = random(3, 16), random(4, 16, seed=1)
     expected = torch.corrcoef(torch.cat([f, W]))[:3, 3:]
-    torch.testing.assert_close(untrained(start=0.0).relations(f, W), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(untrained("cec", start=0.0).relations(f, W), expected, rtol=1e-3, atol=1e-4)
     assert not torch.allclose(method.relations(f, W), expected, atol=1e-2)
 
 
@@ -95,7 +81,7 @@ def test_attention_over_a_set_by_hand() -> None:
 
 
 def test_an_episode_is_classified_among_real_and_rotated_classes(base: Session) -> None:
-    method = untrained()
+    method = untrained("cec")
     task = task_of(method, base)
     seen = []
     method.relations = lambda f, W: seen.append((f, W)) or torch.zeros(len(f), len(W))
@@ -111,7 +97,7 @@ def test_an_episode_is_classified_among_real_and_rotated_classes(base: Session) 
 def test_the_encoder_has_a_rate_of_its_own(base: Session) -> None:
     gradients = []
     for rate in (1.0, 10.0):
-        method = untrained(encoder_rate=rate)
+        method = untrained("cec", encoder_rate=rate)
         loss = method.loss(task_of(method, base))
         loss.backward()
         attention, convolution = method.attention.value.weight.grad, next(method.encoder.parameters()).grad
@@ -123,7 +109,7 @@ def test_the_encoder_has_a_rate_of_its_own(base: Session) -> None:
 
 
 def test_learns_what_it_should_and_costs_what_it_said(base: Session, tiny: Benchmark, run: Run) -> None:
-    method = untrained(shrinkage=0.5)
+    method = untrained("cec", shrinkage=0.5)
     method.check(tiny)
     start = deepcopy(method)
     with run.learning(0) as cost:
@@ -143,7 +129,7 @@ def test_learns_what_it_should_and_costs_what_it_said(base: Session, tiny: Bench
 
 
 def test_pseudo_incremental_learning_moves_encoder_and_attention_but_no_statistics(base: Session, run: Run) -> None:
-    method = untrained()
+    method = untrained("cec")
     before = {key: value.clone() for key, value in method.state_dict().items()}
     with run.learning(0):
         method.pseudo_incremental_learning(base, run)
@@ -152,7 +138,7 @@ def test_pseudo_incremental_learning_moves_encoder_and_attention_but_no_statisti
 
 
 def test_episodes_without_augmentation_show_the_test_view(base: Session) -> None:
-    method = untrained()
+    method = untrained("cec")
     plain: Framing = method.plain_framing(base)
     chunk = [torch.arange(3)]
     one = next(base.train.batches(chunk, plain, lambda i: torch.Generator()))
@@ -161,4 +147,4 @@ def test_episodes_without_augmentation_show_the_test_view(base: Session) -> None
 
 def test_too_few_classes_for_an_episode_are_told_before_training(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="7 classes cannot be drawn from 6 base classes"):
-        untrained(way=7).check(tiny)
+        untrained("cec", way=7).check(tiny)

@@ -13,20 +13,15 @@ from fscil.methods.eeil import gradient_noise, noisy_gradients
 from fscil.running.devices import Devices
 from fscil.running.runfolder import RunFolder
 from fscil.running.training import Run
-from fscil.settings import resolve
-from tiny import TINY, learn_two, tiny_encoder
-
-
-def untrained(**changes: object) -> eeil.Method:
-    small = {**TINY, "base.epochs": 0, "new.epochs": 1, "balanced.epochs": 1, "memory": 24, **changes}
-    return eeil.Method(resolve(eeil.Config, "eeil", "tiny", "paper", small), tiny_encoder())
+from tiny import learn_two
+from untrained import untrained
 
 
 def test_stages_distil_the_old_blocks_and_then_all_of_them_on_a_flat_set(
     tiny: Benchmark, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    method, train_stage = untrained(), eeil.Method.train_stage
+    method, train_stage = untrained("eeil"), eeil.Method.train_stage
 
     def watched(self, stage, images, before, session, tuning, run):
         seen.append((stage, before.head.widths, torch.bincount(images.labels).tolist()))
@@ -59,7 +54,7 @@ def test_noise_on_the_applied_gradient(epoch: int, images: int) -> None:
 
 def weights_after_a_step(tiny: Benchmark, run: Run, **changes: object) -> Tensor:
     """The first convolution after one step on 34 images, 24 exemplars and ten new ones."""
-    method = untrained(**{"balanced.epochs": 0, **changes})
+    method = untrained("eeil", **{"balanced.epochs": 0, **changes})
     for file in run.folder.path.glob("stage-*"):
         file.unlink()
     learn_two(method, tiny, run)
@@ -110,14 +105,14 @@ def test_noise_on_the_sum_is_that_of_the_whole_batch(
     seen: list[int] = []
     monkeypatch.setattr(eeil, "gradient_noise", lambda size, epoch, count: seen.append(count) or 0.0)
     run = Run(RunFolder(tmp_path, writable=False), 0, tmp_path, devices)
-    learn_two(untrained(noise_on=noise_on), tiny, run)
+    learn_two(untrained("eeil", noise_on=noise_on), tiny, run)
     assert seen == images
 
 
 def test_a_memory_without_room_for_every_class_is_told_before_training(tiny: Benchmark) -> None:
-    untrained(memory=12).check(tiny)
+    untrained("eeil", memory=12).check(tiny)
     with pytest.raises(FscilError, match="a memory of 11 images has no room for each of 12 classes; set --memory"):
-        untrained(memory=11).check(tiny)
+        untrained("eeil", memory=11).check(tiny)
 
 
 def test_noise_ends_with_the_block_and_comes_once_per_parameter() -> None:

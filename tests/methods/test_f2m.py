@@ -7,29 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fscil import settings as recipes
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import f2m
 from fscil.methods.shared.base import Net
 from fscil.nn import encoders
-from fscil.nn.encoders import Encoder
 from fscil.nn.heads import LinearHead
 from fscil.nn.noise import LEVELS, SHAPES, Box, call_with_noise, last_kernels, level_shares, weight_noise
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
-from tiny import TINY, tiny_encoder
+from tiny import tiny_encoder
+from untrained import untrained
 
 
 def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def untrained(encoder: Encoder | None = None, **changes: object) -> f2m.Method:
-    own = {**TINY, "base.epochs": 1, "base.batch": 90, "per_class": 0, "draws": 1, **changes}
-    config = recipes.resolve(f2m.Config, "f2m", "tiny", "paper", own)
-    torch.manual_seed(0)
-    return f2m.Method(config, encoder or encoders.build(config.encoder, config.pixels))
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +111,7 @@ def test_the_box_keeps_weights_near_its_centre() -> None:
 
 
 def test_without_noise_the_base_session_is_plain_cross_entropy(sessions: list[Session], silent: Run) -> None:
-    flat, plain = untrained(bound=0.0, draws=2, spread=2.0), untrained(noise_from=1.0)
+    flat, plain = untrained("f2m", bound=0.0, draws=2, spread=2.0), untrained("f2m", noise_from=1.0)
     for method in (flat, plain):
         with silent.learning(0):
             method.learn_base(sessions[0], silent)
@@ -140,7 +132,7 @@ class Step:
 def test_the_distance_of_class_means_has_a_gradient(sessions: list[Session], gradient: bool) -> None:
     slopes, values = [], []
     for weight in (0.0, 1000.0):
-        method = untrained(prototype_weight=weight, prototype_gradient=gradient)
+        method = untrained("f2m", prototype_weight=weight, prototype_gradient=gradient)
         net = Net(method.encoder, LinearHead(64, 6, rng())).train()
         x = next(sessions[0].train.batches([torch.arange(0, 180, 6)], method.test_framing(sessions[0])))
         loss = method.loss(net, x, torch.arange(0, 180, 6) // 30, Step())
@@ -152,7 +144,7 @@ def test_the_distance_of_class_means_has_a_gradient(sessions: list[Session], gra
 
 
 def test_classes_share_batches_and_costs_are_as_planned(sessions: list[Session], tiny: Benchmark, silent: Run) -> None:
-    method = untrained(per_class=10, **{"base.batch": 40, "base.epochs": 2, "noise_from": 0.5})
+    method = untrained("f2m", per_class=10, **{"base.batch": 40, "base.epochs": 2, "noise_from": 0.5})
     method.check(tiny)
     seen = []
     loss = method.loss
@@ -168,7 +160,7 @@ def test_flat_means_that_noise_does_less_harm(sessions: list[Session], silent: R
     base, harm = sessions[0], []
     for noise_from in (0.0, 1.0):
         own = {"base.epochs": 12, "base.batch": 30, "bound": 0.3, "layers": 2, "noise_from": noise_from}
-        method = untrained(tiny_encoder(), **own)
+        method = untrained("f2m", tiny_encoder(), **own)
         net = Net(method.encoder, LinearHead(16, 6, rng()))
         with silent.learning(0):
             method.train_base(net, base, silent)
@@ -187,7 +179,7 @@ def test_flat_means_that_noise_does_less_harm(sessions: list[Session], silent: R
 
 @pytest.mark.parametrize("bound", [0.0, 0.02])
 def test_a_session_stays_in_the_cube(sessions: list[Session], silent: Run, bound: float) -> None:
-    method = untrained(bound=bound, **{"base.epochs": 0, "new.lr": 5.0, "new.epochs": 2})
+    method = untrained("f2m", bound=bound, **{"base.epochs": 0, "new.lr": 5.0, "new.epochs": 2})
     with silent.learning(0):
         method.learn_base(sessions[0], silent)
     start = {name: value.clone() for name, value in method.encoder.state_dict().items()}
@@ -220,12 +212,12 @@ def test_rounded_gradients_are_multiples() -> None:
 )
 def test_too_few_draws_are_refused_before_training(draws: int, spread: float, sentence: str) -> None:
     with pytest.raises(FscilError, match=sentence) as refused:
-        untrained(draws=draws, spread=spread)
+        untrained("f2m", draws=draws, spread=spread)
     assert "\n" not in str(refused.value)
 
 
 def test_says_before_training_what_it_cannot_do(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="has 19"):
-        untrained(layers=20).check(tiny)
+        untrained("f2m", layers=20).check(tiny)
     with pytest.raises(FscilError, match="10 images each of 9 classes, but tiny has 6 base classes of at least 30"):
-        untrained(per_class=10).check(tiny)
+        untrained("f2m", per_class=10).check(tiny)

@@ -8,10 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fscil import settings as recipes
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import fact
 from fscil.methods._fact import Reserved, random_ties
 from fscil.methods.shared.base import Net, train_classifier
 from fscil.nn import encoders
@@ -19,18 +17,11 @@ from fscil.nn.compute import Meter, counting
 from fscil.nn.heads import CosineHead
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
-from tiny import TINY
+from untrained import untrained
 
 
 def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def untrained(**changes: object) -> fact.Method:
-    own = {**TINY, "total_classes": 12, "base.epochs": 2, "base.schedule": "linear", **changes}
-    config = recipes.resolve(fact.Config, "fact", "tiny", "paper", own)
-    torch.manual_seed(0)
-    return fact.Method(config, encoders.build(config.encoder, config.pixels))
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +92,7 @@ def test_mixing_with_the_whole_share_changes_nothing_and_costs_the_later_stages(
 
 
 def test_without_reserve_it_is_the_plain_cosine_classifier(base: Session, run: Run) -> None:
-    method, twin = untrained(reserve=0.0), untrained(reserve=0.0)
+    method, twin = untrained("fact", reserve=0.0), untrained("fact", reserve=0.0)
     with run.learning(0):
         method.learn_base(base, run)
     head = CosineHead(64, 6, 16.0, rng())
@@ -116,7 +107,7 @@ def test_without_reserve_it_is_the_plain_cosine_classifier(base: Session, run: R
 
 
 def test_learns_what_it_should_and_costs_what_it_said(base: Session, tiny: Benchmark, run: Run) -> None:
-    method = untrained(start=0.5)
+    method = untrained("fact", start=0.5)
     method.check(tiny)
     start = Reserved(64, 6, 12, 16.0, 3, run.rng("head")).weight[6:]
     with run.learning(0) as cost:
@@ -150,7 +141,7 @@ def by_hand(f: torch.Tensor, V: torch.Tensor, W: torch.Tensor, k: int) -> torch.
 
 
 def test_the_way_through_virtual_prototypes_by_hand() -> None:
-    method = untrained(neighbours=2)
+    method = untrained("fact", neighbours=2)
     f, V, W = (torch.randn(n, 64, generator=rng(n)) for n in (3, 4, 5))
     method.virtual.add(torch.arange(4), V)
     method.branches[0].prototypes.add(torch.arange(5), W)
@@ -169,4 +160,4 @@ def test_the_way_through_virtual_prototypes_by_hand() -> None:
 )
 def test_says_before_training_what_it_cannot_do(tiny: Benchmark, changes: dict[str, object], message: str) -> None:
     with pytest.raises(FscilError, match=message):
-        untrained(**changes).check(tiny)
+        untrained("fact", **changes).check(tiny)

@@ -6,17 +6,11 @@ from torch import nn
 
 from fscil.data.sessions import Benchmark
 from fscil.errors import FscilError
-from fscil.methods import finetune
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.running.training import Run
-from fscil.settings import resolve
-from tiny import TINY, learn_two, tiny_encoder
-
-
-def untrained(encoder: Encoder | None = None, **changes: object) -> finetune.Method:
-    small = {**TINY, "base.epochs": 0, "new.epochs": 2, **changes}
-    return finetune.Method(resolve(finetune.Config, "finetune", "tiny", "paper", small), encoder or tiny_encoder())
+from tiny import learn_two
+from untrained import untrained
 
 
 def changed(before: dict, after: dict) -> set[str]:
@@ -26,7 +20,7 @@ def changed(before: dict, after: dict) -> set[str]:
 @pytest.mark.parametrize("batch_norm", ["train", "frozen"])
 @pytest.mark.parametrize("old_rows", ["trained", "frozen", "detached"])
 def test_only_the_last_block_and_the_rows_asked_for_change(tiny, run, batch_norm: str, old_rows: str) -> None:
-    method = untrained(**{"new.batch_norm": batch_norm, "new.old_rows": old_rows})
+    method = untrained("finetune", **{"new.batch_norm": batch_norm, "new.old_rows": old_rows})
     found = changed(learn_two(method, tiny, run), method.state_dict())
     statistics = {f"net.encoder.stages.1.1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
     weights = {f"net.encoder.stages.1.{name}" for name in ("0.weight", "1.weight", "1.bias")}
@@ -35,13 +29,13 @@ def test_only_the_last_block_and_the_rows_asked_for_change(tiny, run, batch_norm
 
 
 def test_the_whole_encoder_where_asked_for(tiny: Benchmark, run: Run) -> None:
-    method = untrained(**{"new.part": "all"})
+    method = untrained("finetune", **{"new.part": "all"})
     found = changed(learn_two(method, tiny, run), method.state_dict())
     assert {name for name in method.state_dict() if name.startswith("net.encoder")} == found - {"net.head.blocks.0"}
 
 
 def test_nothing_is_left_trainable_after_a_session(tiny: Benchmark, run: Run) -> None:
-    method = untrained()
+    method = untrained("finetune")
     learn_two(method, tiny, run)
     assert not any(p.requires_grad for p in method.parameters())
     assert not any(module.training for module in method.net.modules())
@@ -56,11 +50,11 @@ def test_the_last_block_of_each_encoder(name: str, last: str) -> None:
 def test_an_encoder_in_one_piece_is_refused_before_training(tiny: Benchmark) -> None:
     piece = Encoder(nn.Sequential(nn.Conv2d(3, 16, 4, 4)), 16, 16)
     with pytest.raises(FscilError, match=r"--new\.part all"):
-        untrained(piece).check(tiny)
-    untrained(piece, **{"new.part": "all"}).check(tiny)
-    untrained().check(tiny)
+        untrained("finetune", piece).check(tiny)
+    untrained("finetune", piece, **{"new.part": "all"}).check(tiny)
+    untrained("finetune").check(tiny)
 
 
 def test_images_without_pixels_are_refused_wherever_they_are_asked_for() -> None:
     with pytest.raises(FscilError, match="the setting pixels holds 0, but an image has at least 1"):
-        untrained(**{"new.pixels": [16, 0]})
+        untrained("finetune", **{"new.pixels": [16, 0]})

@@ -14,13 +14,7 @@ from fscil.methods.shared.topic_reduction import Reduced
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import cosine
 from fscil.running.training import Run
-from fscil.settings import resolve
-from tiny import TINY, tiny_encoder
-
-
-def untrained(**changes: object) -> icarl.Method:
-    small = {**TINY, "base.epochs": 0, "new.epochs": 0, "memory": 20, **changes}
-    return icarl.Method(resolve(icarl.Config, "icarl", "tiny", "paper", small), tiny_encoder())
+from untrained import untrained
 
 
 def learned(method: icarl.Method, tiny: Benchmark, run: Run, sessions: int = 4) -> icarl.Method:
@@ -31,7 +25,7 @@ def learned(method: icarl.Method, tiny: Benchmark, run: Run, sessions: int = 4) 
 
 
 def test_memory_is_the_quota_after_every_session(tiny: Benchmark, run: Run) -> None:
-    method = untrained(memory=30)
+    method = untrained("icarl", memory=30)
     for session, quota in zip(tiny.sessions(), (5, 3, 3, 2), strict=True):
         with run.learning(session.index):
             (method.learn_new if session.index else method.learn_base)(session, run)
@@ -42,24 +36,24 @@ def test_memory_is_the_quota_after_every_session(tiny: Benchmark, run: Run) -> N
 
 
 def test_a_memory_without_room_for_every_class_is_told_before_training(tiny: Benchmark) -> None:
-    untrained(memory=12).check(tiny)
+    untrained("icarl", memory=12).check(tiny)
     with pytest.raises(FscilError, match="a memory of 11 images has no room for each of 12 classes; set --memory"):
-        untrained(memory=11).check(tiny)
+        untrained("icarl", memory=11).check(tiny)
 
 
 def test_rows_without_their_loss_are_refused() -> None:
     with pytest.raises(FscilError, match=r"nothing of iCaRL's distillation.*; set --new.old_rows frozen or trained"):
-        untrained(**{"new.old_rows": "detached"})
-    untrained(**{"new.old_rows": "detached", "reduction.on": True})
+        untrained("icarl", **{"new.old_rows": "detached"})
+    untrained("icarl", **{"new.old_rows": "detached", "reduction.on": True})
 
 
 def test_a_class_of_five_shots_cannot_fill_a_larger_quota(tiny: Benchmark, run: Run) -> None:
-    method = learned(untrained(memory=2000), tiny, run, 2)
+    method = learned(untrained("icarl", memory=2000), tiny, run, 2)
     assert torch.bincount(method.memory.labels).tolist() == [30] * 6 + [5] * 2
 
 
 def test_scores_are_cosines_to_the_means_of_unit_features_of_exemplars(tiny: Benchmark, run: Run) -> None:
-    method = learned(untrained(), tiny, run, 2)
+    method = learned(untrained("icarl"), tiny, run, 2)
     session = list(tiny.sessions())[1]
     images = tiny.test(1)
     with torch.no_grad():
@@ -71,7 +65,7 @@ def test_scores_are_cosines_to_the_means_of_unit_features_of_exemplars(tiny: Ben
 
 
 def test_one_exemplar_per_class_is_the_nearest_neighbour(tiny: Benchmark, run: Run) -> None:
-    method = learned(untrained(memory=8), tiny, run, 2)
+    method = learned(untrained("icarl", memory=8), tiny, run, 2)
     assert len(method.memory) == 8
     session = list(tiny.sessions())[1]
     with torch.no_grad():
@@ -96,7 +90,7 @@ def test_means_follow_the_rows_of_the_classifier_whatever_the_order_of_images(ti
     base = tiny.base()
     order = torch.randperm(len(base.train), generator=torch.Generator().manual_seed(0))
     mixed = TensorImages(base.train.pixels[order], base.train.labels[order])
-    method = untrained()
+    method = untrained("icarl")
     with run.learning(0):
         method.learn_base(type(base)(**{**vars(base), "train": mixed}), run)
     assert method.means.classes == method.classes == base.classes
@@ -104,11 +98,9 @@ def test_means_follow_the_rows_of_the_classifier_whatever_the_order_of_images(ti
 
 @pytest.mark.parametrize("name", ["icarl", "eeil", "ncm"])
 def test_the_reduction_keeps_anchors_and_one_image_per_new_class(name: str, tiny: Benchmark, run: Run) -> None:
-    module = __import__(f"fscil.methods.{name}", fromlist=["Method"])
     terms = {"reduction.distill": 4.0, "reduction.classify": 0.1, "reduction.less_forget": 1.0}
-    small = {**TINY, **terms, "reduction.on": True, "reduction.anchors": 15, "base.epochs": 0, "new.epochs": 2}
-    config = resolve(module.Config, name, "tiny", "paper", {**small, "new.part": "last_block"})
-    method = module.Method(config, tiny_encoder())
+    sizes = {"reduction.on": True, "reduction.anchors": 15, "base.epochs": 0, "new.epochs": 2, "new.part": "last_block"}
+    method = untrained(name, **terms, **sizes)
     assert isinstance(method, Reduced)
     learned(method, tiny, run)
     assert len(method.memory) == 15 + 6
@@ -117,8 +109,8 @@ def test_the_reduction_keeps_anchors_and_one_image_per_new_class(name: str, tiny
 
 
 def test_terms_of_the_reduction_are_zero_where_nothing_changed(tiny: Benchmark, run: Run) -> None:
-    small = {**TINY, "reduction.on": True, "reduction.distill": 4.0, "reduction.less_forget": 50.0, "base.epochs": 0}
-    method = icarl.Method(resolve(icarl.Config, "icarl", "tiny", "paper", small), tiny_encoder())
+    terms = {"reduction.on": True, "reduction.distill": 4.0, "reduction.less_forget": 50.0}
+    method = untrained("icarl", **terms)
     learned(method, tiny, run, 1)
     f = torch.randn(5, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss = method.anchor_terms(f, torch.zeros(5, dtype=torch.int64), f.detach(), method.head(f).detach())

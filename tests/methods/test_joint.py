@@ -13,14 +13,7 @@ from fscil.methods.joint import balanced_softmax
 from fscil.methods.shared.base import Net, train_classifier
 from fscil.running.training import Run
 from fscil.settings import resolve
-from tiny import TINY, tiny_encoder
-
-SMALL = {"encoder": "resnet20", "base.epochs": 1, "new.epochs": 1, "new.batch": 30, "new.step_epochs": 40}
-
-
-def untrained(**changes: object) -> joint.Method:
-    c = resolve(joint.Config, "joint", "tiny", "paper", {**TINY, **SMALL, **changes})
-    return joint.Method(c, tiny_encoder())
+from untrained import untrained
 
 
 def state(net: Net) -> dict[str, torch.Tensor]:
@@ -35,7 +28,7 @@ def test_trains_on_all_images_of_all_sessions(tiny: Benchmark, run: Run, monkeyp
         train_classifier(method, stage, net, session, training, run, loss)
 
     monkeypatch.setattr(joint, "train_classifier", watched)
-    method = untrained(**{"base.epochs": 0, "new.epochs": 0})
+    method = untrained("joint", **{"base.epochs": 0, "new.epochs": 0})
     for session in tiny.sessions(oracle=True):
         with run.learning(session.index):
             (method.learn_new if session.index else method.learn_base)(session, run)
@@ -43,8 +36,8 @@ def test_trains_on_all_images_of_all_sessions(tiny: Benchmark, run: Run, monkeyp
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_where_a_session_starts(tiny: Benchmark, run: Run, restart: bool) -> None:
-    method = untrained(restart=restart, **{"new.epochs": 0})
+def test_a_session_starts_from_the_last_one_or_with_restart_untrained(tiny: Benchmark, run: Run, restart: bool) -> None:
+    method = untrained("joint", restart=restart, **{"new.epochs": 0})
     fresh = state(method.net)
     base, new, *_ = tiny.sessions(oracle=True)
     with run.learning(0):
@@ -60,7 +53,10 @@ def test_where_a_session_starts(tiny: Benchmark, run: Run, restart: bool) -> Non
 
 def test_a_restart_on_the_base_session_is_the_base_session(tiny: Benchmark, run: Run) -> None:
     base = next(tiny.sessions(oracle=True))
-    one, two = untrained(restart=True, **{"new.step_epochs": 40, "new.weight_decay": 5e-4}), untrained(restart=True)
+    one, two = (
+        untrained("joint", restart=True, **{"new.step_epochs": 40, "new.weight_decay": 5e-4}),
+        untrained("joint", restart=True),
+    )
     with run.learning(0):
         one.learn_base(base, run)
     for file in run.folder.path.glob("stage-*"):
@@ -97,7 +93,7 @@ def test_balanced_joint_training_learns_new_classes_better(tiny: Benchmark, run:
     base, new, *_ = tiny.sessions(oracle=True)
     shares = {}
     for balanced in (False, True):
-        method = untrained(balanced=balanced, **{"new.epochs": 4, "base.epochs": 3})
+        method = untrained("joint", balanced=balanced, **{"new.epochs": 4, "base.epochs": 3})
         with run.learning(0):
             method.learn_base(base, run)
         for file in run.folder.path.glob("stage-*"):

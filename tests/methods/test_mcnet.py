@@ -5,23 +5,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fscil import settings as recipes
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import mcnet
 from fscil.methods.mcnet import psht, smoothed
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
-from tiny import TINY, tiny_encoder
-
-
-def untrained(**changes: object) -> mcnet.Method:
-    own = {**TINY, "base.epochs": 1, "base.batch": 90, **changes}
-    config = recipes.resolve(mcnet.Config, "mcnet", "tiny", "paper", own)
-    torch.manual_seed(0)
-    return mcnet.Method(config, encoders.build(config.encoder, config.pixels))
+from tiny import tiny_encoder
+from untrained import untrained
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +59,7 @@ def test_smoothing_moves_prototypes_towards_their_neighbours() -> None:
 
 
 def test_two_equal_networks_are_one_and_their_order_does_not_matter(sessions: list[Session], silent: Run) -> None:
-    method = untrained(**{"base.epochs": 0})
+    method = untrained("mcnet", **{"base.epochs": 0})
     first, second = method.branches
     x = next(sessions[0].train.batches([torch.arange(60)], method.test_framing(sessions[0])))
     with silent.learning(0), torch.no_grad():
@@ -80,7 +72,7 @@ def test_two_equal_networks_are_one_and_their_order_does_not_matter(sessions: li
 
 
 def test_the_networks_differ_and_costs_are_as_planned(sessions: list[Session], silent: Run) -> None:
-    method = untrained(second="fast", second_share=2.0)
+    method = untrained("mcnet", second="fast", second_share=2.0)
     first, second = (branch.encoder for branch in method.branches)
     assert second.dim == 256
     with silent.learning(0) as cost:
@@ -88,7 +80,7 @@ def test_the_networks_differ_and_costs_are_as_planned(sessions: list[Session], s
     assert {stage.name: stage.steps for stage in silent.stages} == {"base": 2, "second": 4}
     planned = sum(stage_macs(stage, first) for stage in method.plan(sessions[0]))
     assert cost.macs == pytest.approx(planned, rel=1e-3)
-    twin = untrained()
+    twin = untrained("mcnet")
     weights = [next(branch.encoder.parameters()) for branch in twin.branches]
     assert weights[0].shape == weights[1].shape
     assert not torch.equal(*weights)
@@ -96,7 +88,7 @@ def test_the_networks_differ_and_costs_are_as_planned(sessions: list[Session], s
 
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_a_session_moves_the_last_blocks_alone(sessions: list[Session], silent: Run, epochs: int) -> None:
-    method = untrained(**{"base.epochs": 0, "new.epochs": epochs, "new.lr": 0.1})
+    method = untrained("mcnet", **{"base.epochs": 0, "new.epochs": epochs, "new.lr": 0.1})
     with silent.learning(0):
         method.learn_base(sessions[0], silent)
     start = {name: value.clone() for name, value in method.branches.state_dict().items()}
@@ -116,7 +108,7 @@ def test_a_session_moves_the_last_blocks_alone(sessions: list[Session], silent: 
 
 def test_steps_pull_new_classes_apart(sessions: list[Session], silent: Run) -> None:
     method = untrained(
-        **{"base.epochs": 0, "new.epochs": 5, "new.lr": 0.1, "augment.crop": "none", "augment.flip": False}
+        "mcnet", **{"base.epochs": 0, "new.epochs": 5, "new.lr": 0.1, "augment.crop": "none", "augment.flip": False}
     )
     with silent.learning(0):
         method.learn_base(sessions[0], silent)
@@ -136,7 +128,7 @@ def test_an_encoder_of_one_piece_is_refused_before_training_unless_nothing_is_tu
 ) -> None:
     one_piece = Encoder(torch.nn.Sequential(tiny_encoder().stages), 16, 16)
     monkeypatch.setitem(encoders.BUILDERS, "one_piece", lambda pixels, weights: one_piece)
-    untrained().check(tiny)
+    untrained("mcnet").check(tiny)
     with pytest.raises(FscilError, match=f"encoder one_piece is one piece; take another --{whole} or set --new.epochs"):
-        untrained(**{whole: "one_piece"}).check(tiny)
-    untrained(**{whole: "one_piece", "new.epochs": 0}).check(tiny)
+        untrained("mcnet", **{whole: "one_piece"}).check(tiny)
+    untrained("mcnet", **{whole: "one_piece", "new.epochs": 0}).check(tiny)

@@ -18,21 +18,8 @@ from fscil.running.descent import Descent
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
 from fscil.settings import resolve
-from tiny import TINY, tiny_encoder
-
-EPOCHS = {"base.epochs": 1, "meta.epochs": 1, "inner.epochs": 2, "warm_up.epochs": 2}
-SIZES = {"tasks": 2, "pseudo_base": 3, "pseudo_shots": 4, "pseudo_sessions": 2, "way": 1, "shot": 2, "query": 3}
-
-
-def untrained(**changes: object) -> meta_fscil.Method:
-    c = resolve(meta_fscil.Config, "meta_fscil", "tiny", "paper", {**TINY, **EPOCHS, **SIZES, "held_out": 0, **changes})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return meta_fscil.Method(c, tiny_encoder()).eval()
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+from tiny import random, tiny_encoder
+from untrained import untrained
 
 
 def sequence(seed: int = 0) -> Drawn:
@@ -62,7 +49,7 @@ def test_fast_weights_follow_the_schedule() -> None:
     assert fast.item() == pytest.approx(1 - 0.1 - 0.05)
 
 
-def test_a_loss_with_given_gradients() -> None:
+def test_a_loss_is_made_that_has_given_value_and_gradients() -> None:
     p = [nn.Parameter(random(2, 3)), nn.Parameter(random(4))]
     g = [random(2, 3, seed=1), random(4, seed=2)]
     loss = with_gradient(1.5, p, g)
@@ -128,7 +115,7 @@ def test_gates_are_guided_by_weights_without_a_gradient_to_them() -> None:
 
 
 def test_the_inner_loop_moves_neither_slow_weights_nor_gates() -> None:
-    method, S = untrained(), sequence().support[0]
+    method, S = untrained("meta_fscil"), sequence().support[0]
     before = {name: p.clone() for name, p in method.encoder.state_dict().items()}
     fast = method.adapted(
         S.flatten(0, 1), torch.arange(3).repeat_interleave(4), torch.zeros(0, 16), ungated(method.encoder)
@@ -140,7 +127,7 @@ def test_the_inner_loop_moves_neither_slow_weights_nor_gates() -> None:
 
 
 def test_without_steps_it_is_the_prototype_baseline() -> None:
-    method = untrained(**{"inner.epochs": 0, "warm_up.epochs": 0})
+    method = untrained("meta_fscil", **{"inner.epochs": 0, "warm_up.epochs": 0})
     shown, f = sequence(), method.encoder
     means = torch.cat(
         [
@@ -158,7 +145,7 @@ def test_without_steps_it_is_the_prototype_baseline() -> None:
 def test_the_outer_gradient_is_that_of_the_fast_weights() -> None:
     """In first order; the gates, which the inner loop leaves alone, get theirs from the same loss."""
     drawn = Drawn(sequence().support[:1], sequence().query[:3])
-    first, second = (untrained(second_order=order, **{"inner.lr": 0.1}) for order in (False, True))
+    first, second = (untrained("meta_fscil", second_order=order, **{"inner.lr": 0.1}) for order in (False, True))
     for method in (first, second):
         method.outer_loss(drawn).backward()
     S, y = drawn.support[0].flatten(0, 1), torch.arange(3).repeat_interleave(4)
@@ -176,7 +163,7 @@ def test_the_outer_gradient_is_that_of_the_fast_weights() -> None:
 
 
 def test_learns_what_it_should_and_costs_what_it_said(base: Session, tiny: Benchmark, run: Run) -> None:
-    method = untrained()
+    method = untrained("meta_fscil")
     method.check(tiny)
     with run.learning(0):
         method.learn_base(base, run)
@@ -198,7 +185,7 @@ def test_learns_what_it_should_and_costs_what_it_said(base: Session, tiny: Bench
 
 def test_real_sessions_take_the_steps_of_the_inner_loop(base: Session, tiny: Benchmark, run: Run) -> None:
     """The same images as a pseudo-session and as a real session give the same weights."""
-    method, session = untrained(), list(tiny.sessions())[1]
+    method, session = untrained("meta_fscil"), list(tiny.sessions())[1]
     W = nn.functional.normalize(random(6, 16), dim=1)
     method.head.grow(base.classes, W)
     x = next(session.train.batches([torch.arange(10)], method.test_framing(session)))
@@ -213,13 +200,13 @@ def test_real_sessions_take_the_steps_of_the_inner_loop(base: Session, tiny: Ben
 
 def test_what_cannot_be_done_is_told_before_training(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="7 classes cannot be drawn from 6 base classes"):
-        untrained(way=2).check(tiny)
+        untrained("meta_fscil", way=2).check(tiny)
     with pytest.raises(FscilError, match=r"28 \+ 3 images of each class.* a base class of 30; lower --pseudo-shots"):
-        untrained(pseudo_shots=28).check(tiny)
+        untrained("meta_fscil", pseudo_shots=28).check(tiny)
     with pytest.raises(FscilError, match="inner is plain gradient descent"):
-        untrained(**{"inner.momentum": 0.9})
+        untrained("meta_fscil", **{"inner.momentum": 0.9})
     one_piece = Encoder(nn.Sequential(tiny_encoder().stages), 16, 16)
-    method = meta_fscil.Method(untrained().config, one_piece)
+    method = meta_fscil.Method(untrained("meta_fscil").config, one_piece)
     with pytest.raises(FscilError, match="is one piece; set --bgm off"):
         method.check(tiny)
 
@@ -249,11 +236,11 @@ class Mean(nn.Module):
 def test_gates_on_tokens_are_refused_before_training(tiny: Benchmark) -> None:
     encoder = Encoder(nn.Sequential(Tokens()), 16, 16, Mean())
     with pytest.raises(FscilError, match="is one piece; set --bgm off"):
-        meta_fscil.Method(untrained().config, encoder).check(tiny)
+        meta_fscil.Method(untrained("meta_fscil").config, encoder).check(tiny)
 
 
 def test_without_gates_it_learns_and_scores(base: Session, tiny: Benchmark, run: Run) -> None:
-    method, new = untrained(bgm="off"), list(tiny.sessions())[1]
+    method, new = untrained("meta_fscil", bgm="off"), list(tiny.sessions())[1]
     method.check(tiny)
     assert not any(isinstance(module, Gated) for module in method.modules())
     for session in (base, new):

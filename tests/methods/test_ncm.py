@@ -15,17 +15,13 @@ from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.running.training import Run
 from fscil.settings import resolve
-from tiny import TINY, learn_two, tiny_encoder
-
-
-def untrained(**changes: object) -> ncm.Method:
-    small = {**TINY, "base.epochs": 1, "new.epochs": 2, "new.lr": 0.01, "exemplars": 3, **changes}
-    return ncm.Method(resolve(ncm.Config, "ncm", "tiny", "paper", small), tiny_encoder())
+from tiny import learn_two
+from untrained import untrained
 
 
 @pytest.mark.parametrize("base_session", ["lucir", "shared"])
 def test_old_rows_stand_still_and_the_rest_moves(tiny: Benchmark, run: Run, base_session: str) -> None:
-    method = untrained(base_session=base_session)
+    method = untrained("ncm", base_session=base_session)
     before = learn_two(method, tiny, run)
     assert torch.equal(method.head.blocks[0], before["net.head.blocks.0"])
     assert float(method.head.scale) != float(before["net.head.scale"])
@@ -33,7 +29,7 @@ def test_old_rows_stand_still_and_the_rest_moves(tiny: Benchmark, run: Run, base
 
 
 def test_new_rows_are_imprinted_where_nothing_is_trained(tiny: Benchmark, run: Run) -> None:
-    method = untrained(**{"new.epochs": 0})
+    method = untrained("ncm", **{"new.epochs": 0})
     before = learn_two(method, tiny, run)
     new = list(tiny.sessions())[1]
     with torch.no_grad():
@@ -48,7 +44,7 @@ def test_new_rows_are_imprinted_where_nothing_is_trained(tiny: Benchmark, run: R
 
 
 def test_margins_among_old_classes_survive_imprinting_where_nothing_moves(tiny: Benchmark, run: Run) -> None:
-    method = untrained(**{"new.lr": 0.0, "new.batch_norm": "frozen"})
+    method = untrained("ncm", **{"new.lr": 0.0, "new.batch_norm": "frozen"})
     base, new, *_ = tiny.sessions()
     x = next(base.train.batches([torch.arange(0, 180, 5)], method.test_framing(base)))
     scores = []
@@ -63,20 +59,20 @@ def test_margins_among_old_classes_survive_imprinting_where_nothing_moves(tiny: 
 
 
 def test_the_quota_of_each_class_is_kept(tiny: Benchmark, run: Run) -> None:
-    method = untrained(exemplars=3)
+    method = untrained("ncm", exemplars=3)
     learn_two(method, tiny, run)
     assert torch.bincount(method.memory.labels).tolist() == [3] * 8
 
 
 def test_without_exemplars_it_learns_from_the_new_images_alone(tiny: Benchmark, run: Run) -> None:
-    method = untrained(exemplars=0)
+    method = untrained("ncm", exemplars=0)
     learn_two(method, tiny, run)
     assert len(method.memory) == 0
     assert method.classes == tiny.order[:8]
     assert all(bool(p.isfinite().all()) for p in method.parameters())
 
 
-def test_weight_of_less_forget() -> None:
+def test_the_weight_of_less_forget_is_that_of_the_paper() -> None:
     assert less_forget_weight(5, 60, 5) == pytest.approx(17.3205, abs=1e-4)
 
 
@@ -100,15 +96,14 @@ def test_features_become_signed(name: str) -> None:
 
 
 def test_an_encoder_without_activation_on_top_is_refused_before_training(tiny: Benchmark) -> None:
-    c = resolve(ncm.Config, "ncm", "tiny", "paper", TINY)
     normed = Encoder(nn.Sequential(nn.Sequential(nn.Conv2d(3, 16, 4, 4), nn.ReLU(), nn.BatchNorm2d(16))), 16, 16)
     with pytest.raises(FscilError, match="--base-session shared"):
-        ncm.Method(c, normed).check(tiny)
-    ncm.Method(resolve(ncm.Config, "ncm", "tiny", "paper", {**TINY, "base_session": "shared"}), normed).check(tiny)
+        untrained("ncm", normed).check(tiny)
+    untrained("ncm", normed, base_session="shared").check(tiny)
 
 
 @pytest.mark.parametrize("recipe", ["official", "paper"])
-def test_the_authors_settings(recipe: str) -> None:
+def test_recipes_hold_the_authors_settings(recipe: str) -> None:
     c = resolve(ncm.Config, "ncm", "cifar100", recipe)
     assert (c.base.epochs, c.base.batch, c.base.lr, c.base.milestones) == (160, 128, 0.1, (80, 120))
     assert [resolve(ncm.Config, "ncm", name, recipe).less_forget for name in ("mini_imagenet", "cub200")] == [10, 10]

@@ -150,7 +150,7 @@ SECOND_TWIN = math.log(1 + 2 * math.exp(-1.25) + math.exp(-0.25))  # 0.85519
 L_LOCAL = (2 * REAL + FIRST_TWIN + SECOND_TWIN) / 4  # 0.94583
 
 
-def test_the_constants_above() -> None:
+def test_the_losses_written_as_formulas_have_the_values_worked_out_by_hand() -> None:
     numbers = (L_GLOBAL, REAL, FIRST_TWIN, SECOND_TWIN, L_LOCAL)
     assert numbers == pytest.approx((0.28408, 0.91612, 1.09589, 0.85519, 0.94583), abs=2e-5)
 

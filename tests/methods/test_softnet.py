@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fscil import settings as recipes
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import softnet
@@ -15,14 +14,7 @@ from fscil.nn import encoders
 from fscil.nn.masks import SoftMask, masked, masks
 from fscil.running.planning import activation_bytes, stage_macs
 from fscil.running.training import Run
-from tiny import TINY
-
-
-def untrained(**changes: object) -> softnet.Method:
-    own = {**TINY, "base.epochs": 1, "base.batch": 90, **changes}
-    config = recipes.resolve(softnet.Config, "softnet", "tiny", "paper", own)
-    torch.manual_seed(0)
-    return softnet.Method(config, encoders.build(config.encoder, config.pixels))
+from untrained import untrained
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +78,7 @@ def learned(method: softnet.Method, sessions: list[Session], run: Run) -> dict[s
 
 
 def test_sessions_change_minor_weights_of_the_last_block_alone(sessions: list[Session], silent: Run) -> None:
-    method = untrained(**{"base.epochs": 0, "new.lr": 50.0, "new.epochs": 2})
+    method = untrained("softnet", **{"base.epochs": 0, "new.lr": 50.0, "new.epochs": 2})
     start = learned(method, sessions, silent)
     last = {id(weight) for weight, _ in masks(method.encoder.last_block)}
     assert len(last) == 2
@@ -101,7 +93,7 @@ def test_sessions_change_minor_weights_of_the_last_block_alone(sessions: list[Se
 
 
 def test_scores_are_learned_with_the_weights(sessions: list[Session], silent: Run) -> None:
-    method = untrained()
+    method = untrained("softnet")
     scores = [mask.scores.detach().clone() for _, mask in masks(method.encoder)]
     drawn = [mask.drawn.clone() for _, mask in masks(method.encoder)]
     with silent.learning(0) as cost:
@@ -113,13 +105,13 @@ def test_scores_are_learned_with_the_weights(sessions: list[Session], silent: Ru
 
 
 def test_hardnet_is_frozen_after_the_base_session(sessions: list[Session], silent: Run) -> None:
-    method = untrained(minor="zero", **{"base.epochs": 0})
+    method = untrained("softnet", minor="zero", **{"base.epochs": 0})
     start = learned(method, sessions, silent)
     assert all(torch.equal(value, start[name]) for name, value in method.encoder.state_dict().items())
 
 
 def test_the_released_code_changes_batch_norm_only(sessions: list[Session], silent: Run) -> None:
-    method = untrained(tuned="statistics", **{"base.epochs": 0, "new.epochs": 2})
+    method = untrained("softnet", tuned="statistics", **{"base.epochs": 0, "new.epochs": 2})
     start = learned(method, sessions, silent)
     changed = {name for name, value in method.encoder.state_dict().items() if not torch.equal(value, start[name])}
     assert changed
@@ -129,13 +121,13 @@ def test_the_released_code_changes_batch_norm_only(sessions: list[Session], sile
 
 def test_refuses_what_would_change_major_weights() -> None:
     with pytest.raises(FscilError, match="leave major weights alone"):
-        untrained(**{"new.weight_decay": 1e-4})
+        untrained("softnet", **{"new.weight_decay": 1e-4})
     with pytest.raises(FscilError, match="between 0 and 1"):
-        untrained(capacity=1.5)
+        untrained("softnet", capacity=1.5)
 
 
 def test_says_before_training_that_it_needs_convolutions(tiny: Benchmark) -> None:
-    method = untrained()
+    method = untrained("softnet")
     method.check(tiny)
     method.encoder.stages = method.encoder.stages[:1]
     with pytest.raises(FscilError, match="has no such block"):

@@ -14,22 +14,10 @@ from fscil.methods import sppr
 from fscil.methods._sppr import replaced, subsets
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
-from fscil.settings import resolve
-from tiny import TINY, tiny_encoder
+from tiny import random
+from untrained import untrained
 
-SMALL = {"transfer.epochs": 1, "transfer.batch": 40, "way": 2, "spare": 2, "shot": 2, "base.epochs": 1, "held_out": 0}
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
-
-
-def untrained(**changes: object) -> sppr.Method:
-    c = resolve(sppr.Config, "sppr", "tiny", "paper", {**TINY, **SMALL, **changes})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return sppr.Method(c, tiny_encoder())
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +27,7 @@ def base(tiny: Benchmark) -> Session:
 
 def taught(refine: str, classes: int) -> sppr.Method:
     """A method that knows random prototypes, three of them of base classes."""
-    method = untrained(refine=refine).eval()
+    method = untrained("sppr", refine=refine).eval()
     for label, row in enumerate(random(classes, 16)):
         method.branches[0].prototypes.set(label, row)
     method.base_classes.fill_(3)
@@ -56,15 +44,15 @@ def step(chosen: list[list[int]], method: sppr.Method) -> tuple[Tensor, Tensor]:
 
 
 def test_pseudo_new_classes_leave_their_prototypes_alone() -> None:
-    _, gradient = step([[0, 2]], untrained(**STILL).train())
+    _, gradient = step([[0, 2]], untrained("sppr", **STILL).train())
     assert gradient[[4, 2]].abs().max() == 0  # rows of the classes 0 and 2 of the support
     assert (gradient[[0, 1, 3]].abs().sum(1) > 0).all()
 
 
 def test_the_same_task_three_times_is_that_task() -> None:
-    once, thrice = (step(chosen, untrained(**STILL).train())[0] for chosen in ([[0, 2]], [[0, 2]] * 3))
+    once, thrice = (step(chosen, untrained("sppr", **STILL).train())[0] for chosen in ([[0, 2]], [[0, 2]] * 3))
     torch.testing.assert_close(once, thrice)
-    assert not torch.allclose(once, step([[0, 1]], untrained(**STILL).train())[0], atol=1e-6)
+    assert not torch.allclose(once, step([[0, 1]], untrained("sppr", **STILL).train())[0], atol=1e-6)
 
 
 def test_training_compares_with_all_base_classes_in_every_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +61,7 @@ def test_training_compares_with_all_base_classes_in_every_task(monkeypatch: pyte
     monkeypatch.setattr(
         sppr, "cross_entropy", lambda logits, *rest: shapes.append(logits.shape) or plain(logits, *rest)
     )
-    step([[0, 2], [1]], untrained(**STILL).train())
+    step([[0, 2], [1]], untrained("sppr", **STILL).train())
     assert shapes == [(2 * 6, 5)]  # tasks and images, base classes
 
 
@@ -103,7 +91,7 @@ def test_refinement_without_output_changes_nothing() -> None:
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 99))
 def test_refinement_does_not_depend_on_the_order_of_classes(seed: int) -> None:
-    method, C = untrained().eval(), random(6, 16, seed=seed)
+    method, C = untrained("sppr").eval(), random(6, 16, seed=seed)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
     one, other = method.refine(C[order], C[:4]), method.refine(C, C[:4])[order]
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -130,7 +118,7 @@ def test_unrefined_base_classes_keep_their_scores(tiny: Benchmark) -> None:
 
 
 def test_the_relation_network_is_one_on_concatenated_pairs() -> None:
-    network, f, p = untrained().relation.eval(), random(2, 16), random(3, 16, seed=1)
+    network, f, p = untrained("sppr").relation.eval(), random(2, 16), random(3, 16, seed=1)
     unit = [nn.functional.normalize(v, dim=1) for v in (f, p)]
     pair = torch.cat([unit[0][1], unit[1][2]])
     first = pair @ torch.cat([network.feature.weight, network.prototype.weight], 1).T + network.feature.bias
@@ -140,7 +128,7 @@ def test_the_relation_network_is_one_on_concatenated_pairs() -> None:
 
 @pytest.mark.parametrize("pretrain", [False, True])
 def test_learns_what_it_should_and_costs_what_it_said(pretrain: bool, base: Session, tiny: Benchmark, run: Run) -> None:
-    method = untrained(pretrain=pretrain)
+    method = untrained("sppr", pretrain=pretrain)
     method.check(tiny)
     with run.learning(0) as cost:
         method.learn_base(base, run)
@@ -158,7 +146,7 @@ def test_learns_what_it_should_and_costs_what_it_said(pretrain: bool, base: Sess
 def test_shots_may_be_augmented_as_in_the_released_code(tiny: Benchmark, run: Run, tmp_path: Path) -> None:
     means = []
     for framing in ("test", "train", "train"):
-        method = untrained(shot_view=framing)
+        method = untrained("sppr", shot_view=framing)
         method.learn_new(list(tiny.sessions())[1], run)
         means.append(method.branches[0].prototypes.means())
     assert torch.equal(means[1], means[2])
@@ -167,4 +155,4 @@ def test_shots_may_be_augmented_as_in_the_released_code(tiny: Benchmark, run: Ru
 
 def test_too_few_classes_for_the_support_are_told_before_training(tiny: Benchmark) -> None:
     with pytest.raises(FscilError, match="7 classes cannot be drawn from 6 base classes"):
-        untrained(way=5).check(tiny)
+        untrained("sppr", way=5).check(tiny)

@@ -8,22 +8,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fscil.data.sessions import Benchmark
-from fscil.methods import finetune, topic
 from fscil.methods.shared.headed import Rehearsing
 from fscil.methods.topic import max_loss, min_loss
 from fscil.nn.distillation import anchoring
 from fscil.nn.neural_gas import NeuralGas
 from fscil.running.training import Run
-from fscil.settings import resolve
-from tiny import TINY, tiny_encoder
-
-SMALL = {**TINY, "base.epochs": 0, "new.epochs": 3}
-
-
-def untrained(**changes: object) -> topic.Method:
-    return topic.Method(
-        resolve(topic.Config, "topic", "tiny", "paper", {**SMALL, "nodes": 18, **changes}), tiny_encoder()
-    )
+from untrained import untrained
 
 
 def learned(method: Rehearsing, tiny: Benchmark, run: Run, sessions: int) -> Rehearsing:
@@ -156,7 +146,7 @@ def test_max_loss_is_zero_when_neighbours_of_other_classes_are_far_enough() -> N
 
 
 def test_one_node_and_one_image_more_for_each_new_class(tiny: Benchmark, run: Run) -> None:
-    method = untrained()
+    method = untrained("topic")
     for t in range(4):
         session = list(tiny.sessions())[t]
         with run.learning(t):
@@ -167,7 +157,7 @@ def test_one_node_and_one_image_more_for_each_new_class(tiny: Benchmark, run: Ru
 
 
 def test_the_anchor_loss_is_zero_at_the_start_against_the_net_before(tiny: Benchmark, run: Run) -> None:
-    method = learned(untrained(anchored_to="previous"), tiny, run, 1)
+    method = learned(untrained("topic", anchored_to="previous"), tiny, run, 1)
     session = list(tiny.sessions())[1]
     places, weights = method.moorings(session, run)
     f = method.shown(method.encoder(method.anchors(session, run))).detach().requires_grad_()
@@ -181,7 +171,7 @@ def test_a_heavy_anchor_keeps_the_features_of_anchors(tiny: Benchmark, run: Run,
     moved = {}
     calm = {"new.lr": 0.02, "new.epochs": 10}
     for weight in (0.0, 10.0):
-        method = learned(untrained(anchored_to=anchored_to, anchor=weight, **calm), tiny, run, 1)
+        method = learned(untrained("topic", anchored_to=anchored_to, anchor=weight, **calm), tiny, run, 1)
         session = list(tiny.sessions())[1]
         places, weights = method.moorings(session, run)
         z = method.anchors(session, run)
@@ -194,15 +184,14 @@ def test_a_heavy_anchor_keeps_the_features_of_anchors(tiny: Benchmark, run: Run,
 
 def test_without_its_losses_it_is_fine_tuning(tiny: Benchmark, run: Run) -> None:
     same = {"new.part": "last_block", "new.batch_norm": "frozen", "new.old_rows": "detached"}
-    mine = learned(untrained(anchor=0.0, pull=0.0, push=0.0, **same), tiny, run, 3)
-    config = resolve(finetune.Config, "finetune", "tiny", "paper", {**SMALL, **same})
-    other = learned(finetune.Method(config, tiny_encoder()), tiny, run, 3)
+    mine = learned(untrained("topic", anchor=0.0, pull=0.0, push=0.0, **same), tiny, run, 3)
+    other = learned(untrained("finetune", **{"new.epochs": 3, **same}), tiny, run, 3)
     for key, value in other.state_dict().items():
         assert torch.equal(mine.state_dict()[key], value), key
 
 
 def test_unit_features_everywhere(tiny: Benchmark, run: Run) -> None:
-    method = learned(untrained(), tiny, run, 1)
+    method = learned(untrained("topic"), tiny, run, 1)
     f = torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(method.shown(f), F.normalize(f, dim=1))
     torch.testing.assert_close(method.head(f), method.head(3 * f))

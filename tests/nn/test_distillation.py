@@ -15,12 +15,9 @@ from fscil.nn.distillation import (
     margin_ranking,
     one_vs_all,
 )
+from tiny import random
 
 SEEDS = st.integers(0, 10_000)
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def gradient(loss, x: Tensor) -> Tensor:
@@ -75,7 +72,7 @@ def test_one_vs_all_sums_over_classes() -> None:
     assert float(one_vs_all(perfect, torch.tensor([1, 0]))) == pytest.approx(0, abs=1e-6)
 
 
-def test_less_forget() -> None:
+def test_less_forget_is_one_minus_the_cosine_whatever_the_lengths() -> None:
     f = random(4, 8)
     assert float(less_forget(f, f)) == pytest.approx(0, abs=1e-6)
     assert gradient(lambda x: less_forget(x, f), f).abs().max() < 1e-6
@@ -101,7 +98,7 @@ def test_margin_ranking_is_zero_from_the_margin_on(seed: int) -> None:
     assert float(margin_ranking(cosines, torch.zeros(3, dtype=torch.int64), 2, 0.5, 2)) == 0
 
 
-def test_anchoring() -> None:
+def test_anchoring_is_the_weighted_squared_distance_to_the_anchors() -> None:
     f = random(3, 4)
     assert float(anchoring(f, f)) == 0
     assert gradient(lambda x: anchoring(x, f), f).abs().max() == 0

@@ -5,17 +5,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from fscil.data.images import Framing, TensorImages
 from fscil.errors import FscilError
 from fscil.nn.heads import GrowingCosine, GrowingHead, GrowingLinear, imprinted_rows
 from fscil.nn.memory import ExemplarMemory, drawn, first_of_each, herded, herding, stored
-from tiny import tiny_ingredients
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+from tiny import random, tiny_ingredients
 
 
 def grown(head: GrowingHead) -> GrowingHead:
@@ -71,7 +66,7 @@ def test_the_feature_gradient_is_what_the_new_rows_ask_for() -> None:
     torch.testing.assert_close(f.grad[0], (head.blocks[-1].T @ p).detach())
 
 
-def test_which_rows_are_trained() -> None:
+def test_the_newest_rows_are_trained_and_old_ones_only_if_asked() -> None:
     head = grown(GrowingLinear())
     for old in (False, True):
         head.train_rows(old)
@@ -127,14 +122,14 @@ def test_a_memory_limits_each_class_and_survives_storage() -> None:
 
 
 @given(st.lists(st.integers(0, 4), max_size=30), st.integers(0, 5))
-def test_first_of_each(labels: list[int], count: int) -> None:
+def test_the_first_images_of_each_class_are_kept_in_order(labels: list[int], count: int) -> None:
     kept = first_of_each(torch.tensor(labels, dtype=torch.int64), count).tolist()
     assert kept == [i for i, label in enumerate(labels) if labels[:i].count(label) < count]
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
-def test_herding(n: int, dim: int, seed: int) -> None:
+def test_herding_takes_the_image_nearest_to_the_mean_first_and_quotas_are_prefixes(n: int, dim: int, seed: int) -> None:
     f = random(n, dim, seed=seed)
     order = herding(f, n)
     assert sorted(order.tolist()) == list(range(n))  # all images reproduce the mean exactly

@@ -14,7 +14,7 @@ from packages import installed
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_the_network_is_timms(number: int) -> None:
+def test_efficientnet_lite_computes_what_timms_does(number: int) -> None:
     import timm
 
     mine = efficientnet_lite.stages(number).eval()

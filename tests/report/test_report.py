@@ -170,7 +170,7 @@ def test_markdown_and_latex(tmp_path):
     assert len(columns) == re.search(r"Method.*", latex).group(0).count("&")
 
 
-def test_unknown_format(tmp_path):
+def test_an_unknown_table_format_is_refused_with_the_choices(tmp_path):
     make_run(tmp_path)
     with pytest.raises(FscilError, match="'pdf': choose one of md, csv, latex"):
         report.table([tmp_path], "pdf")
@@ -228,7 +228,7 @@ def test_results_are_made_from_run_folders(tmp_path):
 def test_two_runs_are_not_written_to_one_results_file(tmp_path):
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", wrong=0)
-    with pytest.raises(FscilError, match="Two runs would be written to"):
+    with pytest.raises(FscilError, match="two runs would be written to"):
         report.write_results([tmp_path / "a", tmp_path / "b"], tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
@@ -283,7 +283,7 @@ def test_run_json_stands_for_its_folder(tmp_path):
 
 
 def test_foreign_paths_are_named(tmp_path):
-    for path, sentence in [(tmp_path / "none", "There is nothing at"), (tmp_path, "holds no run")]:
+    for path, sentence in [(tmp_path / "none", "there is nothing at"), (tmp_path, "holds no run")]:
         with pytest.raises(FscilError, match=sentence):
             report.load([path])
     (tmp_path / "other.json").write_text('{"a": 1}')
@@ -396,7 +396,7 @@ def test_below_the_table_each_method_tells_with_what_its_numbers_were_made(tmp_p
     ]
 
 
-def test_sentences(tmp_path):
+def test_sessions_and_runs_are_told_in_sentences(tmp_path):
     (run,) = report.load([make_run(tmp_path)])
     assert report.session_line(0, ["a", "b", "c"], run) == (
         "Session 0: learned 3 classes (a, b, c); 83.33 % of the 12 test images of all 3 classes are named right."

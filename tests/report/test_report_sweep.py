@@ -206,7 +206,7 @@ def test_cells_lie_below_and_beside_one_another_in_the_order_of_the_axes(swept):
         assert at[5, 1][1] == at[5, 5][1] == at[5, 20][1] < at[10, 1][1] == at[10, 5][1]
 
 
-def test_higher_is_deeper(swept):
+def test_a_higher_value_has_a_deeper_shade(swept):
     average = maps(swept)[0]
     shades = re.findall(r'<title>.*? ([\d.]+)</title><rect [^>]*fill-opacity="([\d.]+)"', average)
     ordered = sorted((float(value), float(opacity)) for value, opacity in shades)
@@ -254,7 +254,7 @@ def test_names_are_escaped(tmp_path):
         assert f"{escape(name)} ↓" in drawing or f"{escape(name)} →" in drawing
 
 
-def test_all_cells_equal(tmp_path):
+def test_a_heatmap_of_equal_cells_is_drawn(tmp_path):
     for way, shot in product((5, 10), (1, 5)):
         add(tmp_path, way=way, shot=shot, wrong=0)
     for drawing in maps(page(tmp_path)):

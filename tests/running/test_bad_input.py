@@ -16,16 +16,8 @@ import torch
 from safetensors.numpy import save_file
 
 import fscil.running.experiment
-from apart import (  # noqa: F401 (a fixture)
-    FINISHED,
-    STEPS,
-    Fate,
-    always_tiny,
-    differing,
-    results,
-    run_apart,
-    tiny_experiment,
-)
+from apart import FINISHED, STEPS, Fate, differing, results, run_apart, tiny_experiment
+from apart import always_tiny as always_tiny  # a fixture
 from fscil import methods, settings
 from fscil.command.show import Teller
 from fscil.data import Protocol, benchmark
@@ -73,7 +65,7 @@ def test_a_folder_whose_data_set_changed(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 99}'])
-def test_a_broken_run_json(tmp_path, content):
+def test_a_broken_run_json_is_refused_with_its_folder(tmp_path, content):
     experiment = tiny_experiment(tmp_path, "cosine")
     execute(experiment)
     (experiment.folder / "run.json").write_text(content)
@@ -216,14 +208,14 @@ def test_larger_episodes_need_more_memory(tmp_path):
 
 
 @pytest.mark.parametrize("devices", [0, 1000])
-def test_wrong_number_of_devices(tmp_path, devices):
+def test_a_number_of_devices_that_is_not_there_is_refused(tmp_path, devices):
     with refused(f"--devices {devices}", str(usable_cores()), "CPU cores"):
         execute(tiny_experiment(tmp_path, devices=devices))
     with refused(f"--devices {devices}", str(usable_cores()), "CPU cores"):
         plan(tiny_experiment(tmp_path, devices=devices))
 
 
-def test_unknown_precision(tmp_path):
+def test_an_unknown_precision_is_refused_with_the_choices(tmp_path):
     with refused("'float8'", "auto, float32 or bfloat16"):
         execute(tiny_experiment(tmp_path, precision="float8"))
 
@@ -243,14 +235,14 @@ REAL += ("feature_scale",)
 
 
 @pytest.mark.parametrize("setting", WHOLE + REAL)
-def test_settings_out_of_range(tmp_path, setting):
+def test_settings_out_of_range_are_refused(tmp_path, setting):
     with refused(setting.split(".")[-1], "must lie between"):
         tiny_experiment(tmp_path, changes={setting: -1.0 if setting in REAL else -1})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("setting", ["scale", "new_bonus", "complement_weight", "base.lr", "transfer.weight_decay"])
-def test_settings_that_are_no_number(tmp_path, setting, value):
+def test_settings_that_are_no_finite_number_are_refused(tmp_path, setting, value):
     with refused(setting.split(".")[-1], "must lie between"):
         tiny_experiment(tmp_path, changes={setting: value})
 
@@ -283,7 +275,7 @@ def test_learned_rows_and_whitening_exclude_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth"])
-def test_an_unreadable_weights_file(tmp_path, name):
+def test_an_unreadable_weights_file_is_named(tmp_path, name):
     garbage(tmp_path / name)
     with refused(str(tmp_path / name)):
         encoders.build("resnet18", 32, str(tmp_path / name))
@@ -291,7 +283,7 @@ def test_an_unreadable_weights_file(tmp_path, name):
         encoders.build("resnet18", 32, str(tmp_path / "absent"))
 
 
-def test_two_processes_in_one_folder(tmp_path):
+def test_a_second_process_in_a_run_folder_is_refused(tmp_path):
     experiment = tiny_experiment(tmp_path)
     folder = RunFolder(experiment.folder)
     folder.open({"format": 1})
@@ -303,7 +295,7 @@ def test_two_processes_in_one_folder(tmp_path):
     assert run_apart(experiment) == FINISHED
 
 
-def test_training_that_diverges(tmp_path):
+def test_training_that_diverges_names_its_stage_and_keeps_the_checkpoint(tmp_path):
     experiment = tiny_experiment(tmp_path, changes={"transfer.lr": 1e30})
     with refused("RESA", "diverged", "learning rate"):
         execute(experiment)

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from torch import nn
 
 import fscil.running.experiment
+from commands import Fscil
 from fscil import methods, settings
 from fscil.command import cli, show
 from fscil.data import Protocol, glyphs
@@ -35,33 +35,11 @@ TINY = (
 )
 
 
-class Outcome:
-    def __init__(self, code: object, out: str, err: str):
-        self.code, self.out, self.err = code, out, err
-
-
-Fscil = Callable[..., Outcome]
-
-
 @pytest.fixture
-def fscil_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, tiny: Benchmark
-) -> Fscil:
-    """Runs `fscil …` in this process and an empty folder; every data set is the tiny benchmark."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("warnings.formatwarning", None)
+def fscil_command(fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch, tiny: Benchmark) -> Fscil:
+    """The command where every data set is the tiny benchmark."""
     monkeypatch.setattr(fscil.running.experiment, "benchmark", lambda name, root, protocol: tiny)
-
-    def command(*tokens: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["fscil", *tokens])
-        code: object = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code
-        return Outcome(code, *capsys.readouterr())
-
-    return command
+    return fscil_command
 
 
 @pytest.fixture
@@ -95,7 +73,7 @@ def test_help_imports_nothing_heavy() -> None:
         assert re.search(rf"│ {verb} ", done.stdout), verb
 
 
-def test_module_and_version() -> None:
+def test_python_m_fscil_prints_the_version() -> None:
     done = python("-m", "fscil", "--version")
     assert (done.returncode, done.stdout.strip()) == (0, fscil.__version__)
 
@@ -261,7 +239,7 @@ def test_methods_and_datasets_are_listed_with_a_summary(fscil_command: Fscil) ->
         assert re.search(rf"^ ?{name} +\S+", listed, re.MULTILINE), name
 
 
-def test_run_report_and_results(fscil_command: Fscil) -> None:
+def test_run_then_report_then_results_work_together(fscil_command: Fscil) -> None:
     done = fscil_command("run", "cosine", "glyphs", "--seeds", "2", "--seed", "3", *TINY)
     assert (done.code, done.err) == (0, "")
     assert re.search(r"Session 3: learned 2 classes \(pattern 10, pattern 11\); \d+\.\d\d % of the 120", done.out)

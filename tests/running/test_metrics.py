@@ -70,7 +70,7 @@ def test_confusion_counts_in_the_order_given():
 
 
 def test_labels_of_no_session_are_refused():
-    with pytest.raises(FscilError, match="Label 9 "):
+    with pytest.raises(FscilError, match="label 9 "):
         metrics.base_accuracy(np.array([0, 9]), np.array([0, 0]), FIRST_SEEN)
 
 
@@ -154,7 +154,7 @@ def test_a_model_that_never_learns_gains_nothing(run):
 
 @few
 @given(runs())
-def test_perfect_answers(run):
+def test_perfect_answers_give_full_accuracy_and_no_forgetting(run):
     tests, first_seen = run
     after = metrics.run_metrics([(truth, truth) for truth, _ in tests], first_seen)
     assert after.average == 100

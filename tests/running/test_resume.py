@@ -15,17 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from apart import (  # noqa: F401 (a fixture)
-    FINISHED,
-    STEPS,
-    Fate,
-    always_tiny,
-    differing,
-    results,
-    run_apart,
-    start,
-    tiny_experiment,
-)
+from apart import FINISHED, STEPS, Fate, differing, results, run_apart, start, tiny_experiment
+from apart import always_tiny as always_tiny  # a fixture
 from fscil.running.experiment import execute
 from fscil.running.runfolder import RunFolder
 from fscil.running.training import Run

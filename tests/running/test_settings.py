@@ -134,7 +134,7 @@ def test_the_methods_own_tables_are_laid_over_the_shared_ones(recipes: Path) -> 
     assert resolve("small", dataset="cub200").scale == 5.5  # the method's [small.any] comes after the shared data set
 
 
-def test_recipe_names(recipes: Path) -> None:
+def test_recipe_names_are_those_of_the_method_of_all_and_of_the_data_set(recipes: Path) -> None:
     assert settings.recipe_names("toy", "glyphs") == ("compare", "official", "paper", "small")
     assert settings.recipe_names("toy", "cub200") == ("official", "paper", "small")
     assert settings.recipe_names("stranger", "glyphs") == ("paper",)

@@ -1,32 +1,17 @@
-"""Photos made on the fly, and an encoder small enough to look at them in no time."""
+"""Photos made on the fly, and models that know them, with the tiny encoder."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch import nn
 
-from fscil.nn import encoders
-from fscil.nn.encoders import Encoder
 from fscil.teach import backbones, learning, modelfile
 from fscil.teach.model import Model
 from fscil.teach.transfer import Settings
 
 BIRDS = ("crow", "jay", "kite", "owl", "robin", "wren")
 QUICK = Settings(tasks=30, dropout=0.2)
-
-
-def tiny_net(pixels: int, weights: str | None) -> Encoder:
-    """Two convolutions with fixed random weights (32-d)."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        first, second = nn.Conv2d(3, 16, 4, 4), nn.Conv2d(16, 32, 3, padding=1)
-    return Encoder(nn.Sequential(nn.Sequential(first, nn.ReLU()), nn.Sequential(second, nn.ReLU())), 32, pixels)
-
-
-encoders.BUILDERS["tiny"] = tiny_net
 
 
 def picture(kind: int, number: int, size: int = 40) -> Image.Image:

@@ -1,15 +1,10 @@
 """Settings with which every method learns the tiny benchmark, and learns something."""
 
-from fscil.nn import encoders
-from tiny import TINY, TINY_RESA, tiny_encoder
-
-# under a name, so that settings can ask for it: a recipe, the command line, the second network of MCNet
-encoders.BUILDERS["contract"] = lambda pixels, weights: tiny_encoder()
+from tiny import TINY, TINY_RESA
 
 # A base session that separates the tiny classes in thirty steps.
 LEARNS: dict[str, object] = {
     **TINY,
-    "encoder": "contract",
     "views": "one",
     "held_out": 0,
     "base.epochs": 5,
@@ -25,7 +20,7 @@ LEARNS: dict[str, object] = {
 OWN: dict[str, dict[str, object]] = {
     "fact": {"total_classes": 12, "mix_after": 1},
     "f2m": {"layers": 2},
-    "mcnet": {"second": "contract", "second_share": 1.0, "new.epochs": 2},
+    "mcnet": {"second": "tiny", "second_share": 1.0, "new.epochs": 2},
     "eeil": {"memory": 24, "new.epochs": 12, "new.lr": 0.05, "balanced.epochs": 8, "balanced.lr": 0.02},
     "finetune": {"new.epochs": 8},
     "icarl": {"memory": 24, "new.epochs": 6, "new.lr": 0.1},

@@ -1,18 +1,19 @@
 """A tiny benchmark and a tiny encoder: what every test that learns something needs."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fscil.data.images import Ingredients, TensorImages
 from fscil.data.sessions import Benchmark
 from fscil.methods.shared.method import Method
+from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.running.training import Run
 
 CLASSES = 12
 
 
-def tiny_images(per_class: int, generator: torch.Generator, patterns: torch.Tensor) -> TensorImages:
+def tiny_images(per_class: int, generator: torch.Generator, patterns: Tensor) -> TensorImages:
     """Noisy copies of one colour pattern per class, 16 x 16 pixels."""
     labels = torch.arange(len(patterns)).repeat_interleave(per_class)
     clean = torch.nn.functional.interpolate(patterns, size=16)[labels]
@@ -28,16 +29,24 @@ def tiny_ingredients() -> Ingredients:
     return Ingredients(train, test, names, 16, (0.5,) * 3, (0.3,) * 3, True, 6, 2)
 
 
-def tiny_encoder() -> Encoder:
-    """Two smooth stages with batch norm (16-d) for 16 x 16 pixels, always the same at the start."""
+def tiny_encoder(pixels: int = 16, weights: str | None = None) -> Encoder:
+    """Two smooth stages with batch norm (16-d), always the same at the start."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         first, second = nn.Conv2d(3, 8, 4, 4, bias=False), nn.Conv2d(8, 16, 3, 1, 1, bias=False)
         stages = [nn.Sequential(conv, nn.BatchNorm2d(conv.out_channels), nn.GELU()) for conv in (first, second)]
-    return Encoder(nn.Sequential(*stages), 16, 16)
+    return Encoder(nn.Sequential(*stages), 16, pixels)
 
 
-def learn_two(method: Method, tiny: Benchmark, run: Run) -> dict[str, torch.Tensor]:
+encoders.BUILDERS["tiny"] = tiny_encoder  # under a name, so that settings can ask for it
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers, always the same for a seed."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def learn_two(method: Method, tiny: Benchmark, run: Run) -> dict[str, Tensor]:
     """Learns the base session and the next one; gives the state between the two."""
     base, new, *_ = tiny.sessions()
     with run.learning(0):
@@ -50,7 +59,7 @@ def learn_two(method: Method, tiny: Benchmark, run: Run) -> dict[str, torch.Tens
 
 # Settings with which every method learns the tiny benchmark in a second or two.
 TINY = {
-    "encoder": "resnet20",
+    "encoder": "tiny",
     "pixels": 16,
     "base.epochs": 3,
     "base.batch": 30,

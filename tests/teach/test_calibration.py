@@ -98,7 +98,7 @@ def test_a_rehearsal_knows_half_of_the_classes_from_five_photos() -> None:
         torch.testing.assert_close(made.relations[0], -(held[:, :1] - prototypes[None]).square())
 
 
-def test_two_classes_are_known_too() -> None:
+def test_two_classes_suffice_to_calibrate() -> None:
     c = fit([noisy(400, 2, 0.2)], [1.0, 0.0], 0.05)
     scores = noisy(400, 2, 0.2, seed=1).scores([1.0, 0.0])
     assert c.threshold is not None

@@ -216,7 +216,7 @@ def test_fit_refuses_settings_that_mean_nothing(wrong: dict[str, object], said: 
         tiny(**wrong).fit(*album_of(2, range(3)))
 
 
-def test_two_classes_are_known() -> None:
+def test_photos_of_two_learned_classes_are_known() -> None:
     birds = tiny(strength="prototypes").fit(*album_of(2, range(12)))
     shown, _ = album_of(2, range(20, 30))
     assert birds.is_known(shown).mean() > 0.8

@@ -173,7 +173,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_everything_is_checked(birds_file: Path, damage: str) -> None:
+def test_damage_of_every_kind_is_named_when_a_file_is_loaded(birds_file: Path, damage: str) -> None:
     change, reason = DAMAGES[damage]
     rewritten(birds_file, change)
     with pytest.raises(FscilError, match=f"is damaged: .*{reason}.*; take an older copy of it") as problem:

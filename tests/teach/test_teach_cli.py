@@ -4,37 +4,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from albums import BIRDS, photos, picture
+from commands import Fscil
 from fscil import Classifier
-from fscil.command import cli
 from fscil.teach import backbones, modelfile
-
-Fscil = Callable[..., tuple[object, str, str]]
-
-
-@pytest.fixture
-def fscil_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Fscil:
-    """Runs `fscil …` in this process and an empty folder: exit code, what was said, what was complained about."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("warnings.formatwarning", None)
-
-    def command(*tokens: object) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fscil", *map(str, tokens)])
-        capsys.readouterr()
-        code: object = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return command
 
 
 def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(

@@ -34,7 +34,7 @@ class Protocol:
     def __post_init__(self) -> None:
         for option, seed in (("--shots-seed", self.shots_seed), ("--order-seed", self.order_seed)):
             if seed is not None and not 0 <= seed <= LARGEST_SEED:
-                raise FscilError(f"{option} is {seed}, but must lie between 0 and {LARGEST_SEED}.")
+                raise FscilError(f"{option} is {seed}, but must lie between 0 and {LARGEST_SEED}")
 
 
 PUBLISHED = Protocol()  # the protocol of the published tables
@@ -61,14 +61,14 @@ def expanded(folder: str | Path) -> Path:
     try:
         return Path(folder).expanduser()
     except RuntimeError as error:
-        raise FscilError(f"{folder} cannot be found ({error}): give the folder without ~.") from error
+        raise FscilError(f"{folder} cannot be found ({error}): give the folder without ~") from error
 
 
 def ingredients(name: str, root: str | Path | None = None, protocol: Protocol = PUBLISHED) -> "Ingredients":
     """The images, class names and defaults of a data set, before any session is cut from it."""
     check_name(name)
     if name != "folder" and (protocol.test_share, protocol.split) != (PUBLISHED.test_share, PUBLISHED.split):
-        raise FscilError(f"--test-share and --split are for the data set folder, not for {name}: omit them.")
+        raise FscilError(f"--test-share and --split are for the data set folder, not for {name}: omit them")
     folder = expanded(root) if root is not None else default_root()
     parts: Ingredients = importlib.import_module(f"fscil.data.{name}").load(folder, protocol)
     return parts

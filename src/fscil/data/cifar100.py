@@ -37,7 +37,7 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
     """CIFAR-100 from `root` or `root/cifar-100-python`."""
     folder = find(root)
     if folder is None:
-        raise FscilError(f"CIFAR-100 is not in {root / FOLDER}: `fscil data cifar100 --root {root}` downloads it.")
+        raise FscilError(f"CIFAR-100 is not in {root / FOLDER}: `fscil data cifar100 --root {root}` downloads it")
     class_names = tuple(_text(name) for name in _read(folder / "meta", "fine_label_names")[0])
     train, test = (_images(folder / part, len(class_names)) for part in ("train", "test"))
     _warn_if_not_official(folder)
@@ -89,7 +89,7 @@ def _read(path: Path, *keys: str) -> list[Any]:
 
 
 def _again(path: Path) -> str:
-    return f"delete {path.parent}, then `fscil data cifar100 --root {path.parent.parent}` downloads CIFAR-100 again."
+    return f"delete {path.parent}, then `fscil data cifar100 --root {path.parent.parent}` downloads CIFAR-100 again"
 
 
 class _Unpickler(pickle.Unpickler):
@@ -97,7 +97,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) not in ADMITTED:
-            raise FscilError(f"asks for {module}.{name}, which CIFAR-100 does not hold: do not trust this file.")
+            raise FscilError(f"asks for {module}.{name}, which CIFAR-100 does not hold: do not trust this file")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 

@@ -21,11 +21,11 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
     """CUB-200 from `root` or `root/CUB_200_2011`."""
     folder = find(root)
     if folder is None:
-        raise FscilError(f"CUB-200 is not in {root / FOLDER}: `fscil data cub200 --root {root}` downloads it.")
+        raise FscilError(f"CUB-200 is not in {root / FOLDER}: `fscil data cub200 --root {root}` downloads it")
     names, numbers, split, classes = (_column(folder / name) for name in LISTS)
     labels = _labels(numbers, len(classes), folder / LISTS[1])
     if not len(names) == len(labels) == len(split):
-        raise FscilError(f"The lists in {folder} differ in length: {_again(folder)}")
+        raise FscilError(f"the lists in {folder} differ in length: {_again(folder)}")
     _require_images(folder / "images", names)
     train, test = (
         [(name, label) for name, label, one in zip(names, labels, split, strict=True) if one == part]
@@ -76,4 +76,4 @@ def _require_images(folder: Path, names: list[str]) -> None:
 
 
 def _again(folder: Path) -> str:
-    return f"delete {folder}, then `fscil data cub200 --root {folder.parent}` downloads it again."
+    return f"delete {folder}, then `fscil data cub200 --root {folder.parent}` downloads it again"

@@ -53,13 +53,13 @@ def fetch(name: str, root: str | Path) -> None:
     archive = ARCHIVES[name]
     target = root / archive.folder
     if target.exists():
-        raise FscilError(f"{target} is incomplete: delete it, then the same command downloads it.")
+        raise FscilError(f"{target} is incomplete: delete it, then the same command downloads it")
     root.mkdir(parents=True, exist_ok=True)
     packed = root / archive.url.rpartition("/")[2]
     if packed.is_file():  # put there by hand
         if not _is_expected(packed, archive):
             advice = "replace it, or delete it and the same command downloads it"
-            raise FscilError(f"{packed} is not the file of {archive.url} (wrong checksum): {advice}.")
+            raise FscilError(f"{packed} is not the file of {archive.url} (wrong checksum): {advice}")
         _unpack(packed, target)
     else:
         part = packed.with_name(packed.name + ".part")
@@ -75,13 +75,13 @@ def _download(archive: Archive, part: Path, packed: Path) -> None:
         _fetch_rest(archive.url, part)
     except urllib.error.HTTPError as error:
         advice = f"try again later, or put the file at {packed} by hand"
-        raise FscilError(f"{archive.url} answers {error.code} ({error.reason}): {advice}.") from error
+        raise FscilError(f"{archive.url} answers {error.code} ({error.reason}): {advice}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise FscilError(f"The download of {archive.url} stopped ({reason}): the same command continues it.") from error
+        raise FscilError(f"the download of {archive.url} stopped ({reason}): the same command continues it") from error
     if not _is_expected(part, archive):
         part.unlink()
-        raise FscilError(f"{archive.url} was not the expected file (wrong checksum) and is deleted: try again.")
+        raise FscilError(f"{archive.url} was not the expected file (wrong checksum) and is deleted: try again")
 
 
 def _is_expected(file: Path, archive: Archive) -> bool:
@@ -120,7 +120,7 @@ def _unpack(packed: Path, target: Path) -> None:
         (workshop / target.name).rename(target)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise FscilError(
-            f"{packed} cannot be unpacked ({error}): make room or delete the file and try again."
+            f"{packed} cannot be unpacked ({error}): make room or delete the file and try again"
         ) from error
     finally:
         shutil.rmtree(workshop, ignore_errors=True)

@@ -28,7 +28,7 @@ def load(root: Path, protocol: Protocol) -> Ingredients:
     found = sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] != ".") if root.is_dir() else []
     images = {path.name: sorted(_images_in(path)) for path in found}
     if not any(images.values()):
-        raise FscilError(f"{root} has no images in class folders: expected {root / 'CLASS' / 'IMAGE.jpg'} and so on.")
+        raise FscilError(f"{root} has no images in class folders: expected {root / 'CLASS' / 'IMAGE.jpg'} and so on")
     if protocol.split is None:
         train, test = _share(images, protocol.test_share)
     else:
@@ -62,7 +62,7 @@ def _store(root: Path, rows: list[Row]) -> FileImages:
 def _share(images: dict[str, list[str]], share: float) -> tuple[list[Row], list[Row]]:
     """Training and test images: of each class the share, but at least one, is for testing."""
     if not 0 < share < 1:
-        raise FscilError(f"The protocol's test_share is {share}, but must lie between 0 and 1.")
+        raise FscilError(f"the protocol's test_share is {share}, but must lie between 0 and 1")
     train: list[Row] = []
     test: list[Row] = []
     for label, names in enumerate(images.values()):
@@ -79,10 +79,10 @@ def _named(images: dict[str, list[str]], root: Path, path: Path) -> dict[str, li
     parts = _read_split(path)
     for name in (*parts["train"], *parts["test"]):
         if name not in known:
-            raise FscilError(f"{path} names {name}, which is no image in a class folder of {root}.")
+            raise FscilError(f"{path} names {name}, which is no image in a class folder of {root}")
     both = set(parts["train"]) & set(parts["test"])
     if both:
-        raise FscilError(f"{path} names {min(both)} for training and for testing: keep one of the two.")
+        raise FscilError(f"{path} names {min(both)} for training and for testing: keep one of the two")
     return parts
 
 
@@ -91,9 +91,9 @@ def _read_split(path: Path) -> dict[str, list[str]]:
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark before the first column
         return _json_parts(text) if path.suffix == ".json" else _csv_parts(text)
     except OSError as error:
-        raise FscilError(f"The split file {path} cannot be read ({error.strerror}).") from error
+        raise FscilError(f"the split file {path} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
-        raise FscilError(f"The split file {path} is not in one of the two forms: {SPLIT_FORMS}.") from error
+        raise FscilError(f"the split file {path} is not in one of the two forms: {SPLIT_FORMS}") from error
 
 
 def _json_parts(text: str) -> dict[str, list[str]]:

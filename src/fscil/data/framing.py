@@ -31,7 +31,7 @@ class Augment:
 
     def __post_init__(self) -> None:
         if self.crop not in ("resized", "pad", "none"):
-            raise FscilError(f"augment.crop is {self.crop!r}, but must be one of resized, pad, none.")
+            raise FscilError(f"augment.crop is {self.crop!r}, but must be one of resized, pad, none")
         limits = {
             "padding": (0, 999),
             "min_area": (1e-6, 1),
@@ -41,7 +41,7 @@ class Augment:
         }
         for name, (low, high) in limits.items():
             if not low <= getattr(self, name) <= high:
-                raise FscilError(f"augment.{name} is {getattr(self, name)}, but must lie between {low} and {high}.")
+                raise FscilError(f"augment.{name} is {getattr(self, name)}, but must lie between {low} and {high}")
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Framing:
 
     def __post_init__(self) -> None:
         if self.margin < 1:
-            raise FscilError(f"The margin of a framing is {self.margin}, but must be at least 1.")
+            raise FscilError(f"the margin of a framing is {self.margin}, but must be at least 1")
         padding = self.augment.padding if self.augment and self.augment.crop == "pad" else 0
         if padding >= self.pixels:
             raise FscilError(
-                f"augment.padding is {padding}, but must be less than the {self.pixels} pixels of the image."
+                f"augment.padding is {padding}, but must be less than the {self.pixels} pixels of the image"
             )
 
 

@@ -211,7 +211,7 @@ def decode(path: str | Path) -> Image.Image:
             return upright_rgb(picture)
     except Exception as error:  # decoders of damaged files fail in any way
         reason = "does not exist" if isinstance(error, FileNotFoundError) else damage(error)
-        raise FscilError(f"{path} {reason}; replace or remove the file.") from error
+        raise FscilError(f"{path} {reason}; replace or remove the file") from error
 
 
 def cut_picture(picture: Image.Image, framing: Framing, chance: Draw | None) -> np.ndarray:

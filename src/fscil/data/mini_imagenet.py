@@ -74,7 +74,7 @@ def _find(root: Path) -> dict[str, ByClass]:
         found = {part: folder / part for part in PARTS if (folder / part).is_dir()}
         if {"train", "test"} <= set(found):
             return {part: _tree(path) for part, path in found.items()}
-    raise FscilError(f"miniImageNet is not in {root} (it has no public download): put there {LAYOUTS}.")
+    raise FscilError(f"miniImageNet is not in {root} (it has no public download): put there {LAYOUTS}")
 
 
 def _stored(images: Path) -> Stored:
@@ -92,11 +92,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
         with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets put a mark before the first column
             rows = list(csv.DictReader(lines))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FscilError(f"{path} cannot be read as csv in UTF-8 ({error}): write it again.") from error
+        raise FscilError(f"{path} cannot be read as csv in UTF-8 ({error}): write it again") from error
     if not rows or not all(row.get("filename") and row.get("label") for row in rows):
-        raise FscilError(
-            f"{path} must have the columns filename,label, both filled in every row, and at least one row."
-        )
+        raise FscilError(f"{path} must have the columns filename,label, both filled in every row, and at least one row")
     return rows
 
 
@@ -112,11 +110,11 @@ def _listed(path: Path, images: Path, stored: Stored) -> ByClass:
         if len(found) > 1:
             example = found[0].relative_to(images).as_posix()
             several = f"{path} names {name} of class {label}, which may be {found[0]} or {found[1]}"
-            raise FscilError(f"{several}: write it with its folder, as in {example}.")
+            raise FscilError(f"{several}: write it with its folder, as in {example}")
         by_class[label] += found
         missing += [] if found else [f"{name} of class {label}"]
     if missing:
-        raise FscilError(f"{len(missing)} images of {path} are not in {images}, such as {missing[0]}: copy them there.")
+        raise FscilError(f"{len(missing)} images of {path} are not in {images}, such as {missing[0]}: copy them there")
     return dict(by_class)
 
 
@@ -139,11 +137,11 @@ def _published_split(parts: dict[str, ByClass], root: Path) -> tuple[ByClass, By
             wrong = (
                 f"Class {wnid} of miniImageNet has {len(paths)} images, not the 600 that the published split divides"
             )
-            raise FscilError(f"{wrong}: complete it, or give a train.csv and a test.csv that both hold all classes.")
+            raise FscilError(f"{wrong}: complete it, or give a train.csv and a test.csv that both hold all classes")
         bits = np.unpackbits(np.frombuffer(base64.b64decode(KNOWN[wnid]["test"]), dtype=np.uint8))[:600]
         train[wnid] = [path for path, tested in zip(paths, bits, strict=True) if not tested]
         test[wnid] = [path for path, tested in zip(paths, bits, strict=True) if tested]
     if set(parts) != set(PARTS):
         wrong = f"miniImageNet in {root} has its classes in parts, train, val and test, of which val is missing"
-        raise FscilError(f"{wrong}: put val.csv or the folder val beside the other two.")
+        raise FscilError(f"{wrong}: put val.csv or the folder val beside the other two")
     return train, test

@@ -68,9 +68,9 @@ class Benchmark:
         for setting in ("base_classes", "ways", "shots"):
             value = getattr(self, setting)
             if value < 1:
-                raise FscilError(f"The protocol's {setting} is {value}, but must be at least 1.")
+                raise FscilError(f"the protocol's {setting} is {value}, but must be at least 1")
         if self.base_classes > count:
-            raise FscilError(f"The protocol asks for {self.base_classes} base classes, but {self.name} has {count}.")
+            raise FscilError(f"the protocol asks for {self.base_classes} base classes, but {self.name} has {count}")
 
     def too_few(self) -> list[int]:
         """Labels of the classes with fewer training images than shots."""
@@ -82,7 +82,7 @@ class Benchmark:
         if short:
             named = _first_five([f"{self.class_names[label]} ({len(self._shuffled[label])})" for label in short])
             advice = "add images, remove the class or lower --shots"
-            raise FscilError(f"Too few training images for {self.shots} shots in {named}: {advice}.")
+            raise FscilError(f"too few training images for {self.shots} shots in {named}: {advice}")
 
     def untested(self) -> list[int]:
         """Labels of the classes without a test image."""
@@ -94,7 +94,7 @@ class Benchmark:
         if lacking:
             named = _first_five([self.class_names[label] for label in lacking])
             advice = "add one to each (where a split file is used, in its part test) or leave the class out"
-            raise FscilError(f"There is no test image of {named}: {advice}.")
+            raise FscilError(f"there is no test image of {named}: {advice}")
 
     @property
     def session_count(self) -> int:
@@ -134,7 +134,7 @@ class Benchmark:
             name = self.class_names[self.session_classes[0][smallest]]
             have = len(base[smallest])
             lack = f"Class {name} has {have} training images, too few to keep {count} of them from training"
-            raise FscilError(f"{lack}: lower --held_out.")
+            raise FscilError(f"{lack}: lower --held_out")
         return _joined([indices[:-count] for indices in base]), _joined([indices[-count:] for indices in base])
 
     def test_indices(self, session: int) -> Tensor:

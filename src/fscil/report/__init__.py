@@ -39,7 +39,7 @@ def load(paths: Iterable[str | Path]) -> list[Record]:
     """The runs of run folders and results files, given themselves or found below the folders given."""
     sources = {source.resolve(): source for path in paths for source in find(Path(path))}
     if not sources:
-        raise FscilError("There is nothing to report: name at least one run folder, such as runs/.")
+        raise FscilError("there is nothing to report: name at least one run folder, such as runs/")
     return [read_folder(source) if source.is_dir() else read_results(source) for source in sources.values()]
 
 

@@ -48,11 +48,11 @@ def write_results(paths: Iterable[str | Path], out_dir: str | Path) -> list[Path
         file = Path(out_dir) / summary["dataset"] / file_name(summary)
         if file in summaries:
             raise FscilError(
-                f"Two runs would be written to {file}, one of them {folder}: write them to different folders."
+                f"two runs would be written to {file}, one of them {folder}: write them to different folders"
             )
         summaries[file] = summary
     if not summaries:
-        raise FscilError("There is no run folder among the paths given: results files are made from run folders.")
+        raise FscilError("there is no run folder among the paths given: results files are made from run folders")
     for file, summary in summaries.items():
         write_bytes(file, to_text(summary).encode())
     return list(summaries)
@@ -68,7 +68,7 @@ def read_results(file: Path) -> Record:
     except (AttributeError, KeyError, TypeError, ValueError):
         complete = False
     if not complete:
-        raise FscilError(f"{file} is broken: its metrics are not one number per session; write it again from its run.")
+        raise FscilError(f"{file} is broken: its metrics are not one number per session; write it again from its run")
     kept = {key: value for key, value in facts.items() if key not in ("metrics", "learning")}
     return Record(file, kept, curves, learning, None)
 

@@ -99,13 +99,13 @@ def read_facts(file: Path, needed: Sequence[str]) -> dict[str, Any]:
     content = read_json(file, f"delete it and {AGAIN}")
     missing = [key for key in needed if key not in content]
     if missing:
-        raise FscilError(f"{file} was not written by fscil: it has no {missing[0]!r}; leave it out of the report.")
+        raise FscilError(f"{file} was not written by fscil: it has no {missing[0]!r}; leave it out of the report")
     if content.get("format") != FORMAT:
         written = content.get("format")
-        raise FscilError(f"{file} has format {written!r}, this version reads {FORMAT}: use the version that wrote it.")
+        raise FscilError(f"{file} has format {written!r}, this version reads {FORMAT}: use the version that wrote it")
     for key, meaning in COUNTED.items():
         if type(content[key]) is not int:
-            raise FscilError(f"{file} is broken: {key!r} is {content[key]!r}, not {meaning}.")
+            raise FscilError(f"{file} is broken: {key!r} is {content[key]!r}, not {meaning}")
     return content
 
 
@@ -115,7 +115,7 @@ def read_classes(first_seen: Any, names: Any, file: Path) -> tuple[dict[int, int
         return sessions, tuple(str(names[label]) for label in range(max(sessions) + 1))
     except (AttributeError, TypeError, ValueError, IndexError):
         raise FscilError(
-            f"{file} is broken: 'first_seen' and 'class_names' do not describe the same classes."
+            f"{file} is broken: 'first_seen' and 'class_names' do not describe the same classes"
         ) from None
 
 
@@ -149,16 +149,16 @@ def read_predictions(file: Path, first_seen: FirstSeen, index: int) -> dict[str,
         found = {"truth": tensors["truth"], TOTAL: tensors["predicted"]}
     except (SafetensorError, OSError, KeyError, ValueError):
         reason = "cannot be read, or half of it is missing" if file.exists() else "is missing"
-        raise FscilError(f"{file} {reason}: {AGAIN}.") from None
+        raise FscilError(f"{file} {reason}: {AGAIN}") from None
     found |= {name.removeprefix("branch."): tensors[name] for name in sorted(tensors) if name.startswith("branch.")}
     for name, labels in found.items():
         if labels.ndim != 1 or labels.shape != found["truth"].shape:
             shapes = f"{name!r} has shape {labels.shape}, the truth {found['truth'].shape}"
-            raise FscilError(f"{file} is broken, {shapes}: delete it and {AGAIN}.")
+            raise FscilError(f"{file} is broken, {shapes}: delete it and {AGAIN}")
         strangers = [int(label) for label in np.unique(labels) if first_seen.get(int(label), index + 1) > index]
         if strangers:
             stranger = f"{name!r} holds label {strangers[0]}, of no session up to {index}"
-            raise FscilError(f"{file} is broken, {stranger}: delete it and {AGAIN}.")
+            raise FscilError(f"{file} is broken, {stranger}: delete it and {AGAIN}")
     return found
 
 
@@ -172,13 +172,13 @@ def last_confusion(tests: list[dict[str, Labels]], first_seen: FirstSeen, names:
 def find(path: Path) -> list[Path]:
     """Run folders and results files at or below a path, sorted; run.json stands for its folder."""
     if not path.exists():
-        raise FscilError(f"There is nothing at {path}: give a run folder, a parent of run folders or a results file.")
+        raise FscilError(f"there is nothing at {path}: give a run folder, a parent of run folders or a results file")
     if path.is_file() or (path / FACTS).is_file():
         return [path.parent if path.name == FACTS else path]
     folders = sorted(found.parent for found in path.rglob(FACTS))
     files = [file for file in sorted(path.rglob("*.json")) if file.parent not in folders and is_results(file)]
     if not folders and not files:
-        raise FscilError(f"{path} holds no run (no run.json and no results file below it): `fscil run` makes one.")
+        raise FscilError(f"{path} holds no run (no run.json and no results file below it): `fscil run` makes one")
     return folders + files
 
 

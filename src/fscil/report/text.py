@@ -28,7 +28,7 @@ def write(tables: Sequence[Table], style: str) -> str:
     """The tables of all data sets as one text: md and latex in up to three parts each, csv as one wide table."""
     writers: dict[str, Callable[[Sequence[Table]], str]] = {"md": markdown, "csv": comma_separated, "latex": latex}
     if style not in writers:
-        raise FscilError(f"There is no table format {style!r}: choose one of {', '.join(writers)}.")
+        raise FscilError(f"there is no table format {style!r}: choose one of {', '.join(writers)}")
     return writers[style](tables)
 
 

@@ -54,7 +54,7 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed <= LARGEST_SEED:
-            raise FscilError(f"--seed is {self.seed}, but must lie between 0 and {LARGEST_SEED}.")
+            raise FscilError(f"--seed is {self.seed}, but must lie between 0 and {LARGEST_SEED}")
 
     @property
     def folder(self) -> Path:
