@@ -87,7 +87,3 @@ def test_the_version_is_in_one_place() -> None:
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert newest
     assert newest[1] == fscil.__version__
-
-
-def test_a_citation_is_of_this_version() -> None:
-    assert [read(path)["version"] for path in ROOT.glob("CITATION.cff")] in ([], [fscil.__version__])

@@ -114,9 +114,7 @@ def read_classes(first_seen: Any, names: Any, file: Path) -> tuple[dict[int, int
         sessions = {int(label): int(session) for label, session in first_seen.items()}
         return sessions, tuple(str(names[label]) for label in range(max(sessions) + 1))
     except (AttributeError, TypeError, ValueError, IndexError):
-        raise FscilError(
-            f"{file} is broken: 'first_seen' and 'class_names' do not describe the same classes"
-        ) from None
+        raise FscilError(f"{file} is broken: 'first_seen' and 'class_names' do not describe the same classes") from None
 
 
 def read_learning(folder: Path, planned: int, identity: str) -> tuple[dict[str, Any], ...]:
