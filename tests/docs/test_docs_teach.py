@@ -15,10 +15,10 @@ from fscil.teach import modelfile
 from fscil.teach.looking import glance
 from fscil.teach.photos import read
 from packages import installed
+from printed import is_printed
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "teach.md"
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-OMISSION = "…"  # in what the page says the commands print: the rest of a line, or some lines
 EXTRAS = {"export": ("onnxruntime", "onnx", "onnxscript"), "explain": ("pytorch_grad_cam",)}
 
 SAID = {  # what the page promises about the answers
@@ -52,17 +52,6 @@ def exported_graph_answers(photo: str) -> None:
     scores = onnxruntime.InferenceSession("out/model.onnx").run(["scores"], {"image": image.numpy()})[0]
     expected = model.scores(glance(model, [photo]).features)
     torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=1e-4)
-
-
-def masked(text: str) -> str:
-    """A text without its numbers, which depend on the machine."""
-    return re.sub(r"\d+(\.\d+)?", "#", text)
-
-
-def is_printed(block: str, output: str) -> bool:
-    """Whether the output of the commands above a block is what the block shows."""
-    pattern = re.escape(masked(block.strip())).replace(OMISSION, "(.|\n)*")
-    return re.fullmatch(pattern, masked(output.strip())) is not None
 
 
 def test_an_output_that_is_not_printed_would_be_noticed() -> None:
