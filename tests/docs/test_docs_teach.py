@@ -30,7 +30,9 @@ SAID = {  # what the page promises about the answers
     "fscil undo things.fscil": r"undone: forgot 'leaf'; things.fscil knows 4 classes",
     "fscil classes things.fscil": r"full moon +5 +taught(.|\n)*renamed 'moon' to 'full moon'",
     'fscil forget things.fscil "full moon" --erase': r"erased 'full moon'; things.fscil knows 3 classes",
-    "fscil evaluate things.fscil photos/": r"24 photos of 3 classes: 100.0 % right(.|\n)*AUROC",
+    "fscil evaluate things.fscil photos/ --html mistakes.html": (
+        r"24 photos of 3 classes: 100.0 % right(.|\n)*AUROC(.|\n)*page: mistakes.html"
+    ),
     "fscil card things.fscil": r"efficientnet_lite0, 224 px, weights: ImageNet \(licence: Apache-2.0\)",
     "fscil export things.fscil --onnx out/": r"wrote model.onnx, encoder.bin and classes.json; 3 classes",
     "fscil explain things.fscil photos/ball/0.jpg -o why.png": r"why.png: where the relations to 'ball' look",

@@ -262,7 +262,7 @@ def unequal_lengths(folder: Path) -> None:
         (other_format, "has format 7, this version reads 1"),
         (lambda folder: cut(folder / "session-01.json"), "session-01.json cannot be read"),
         (lambda folder: cut(folder / "predictions-01.safetensors"), "predictions-01.safetensors cannot be read"),
-        (lambda folder: (folder / "predictions-01.safetensors").unlink(), "predictions-01.safetensors cannot be read"),
+        (lambda folder: (folder / "predictions-01.safetensors").unlink(), "predictions-01.safetensors is missing"),
         (unseen_label, "holds label 4, of no session up to 0"),
         (unequal_lengths, "'sum' has shape"),
     ],

@@ -15,7 +15,7 @@ def test_the_folder_is_synced_after_the_new_file_has_its_name(tmp_path: Path, mo
     synced = []
 
     def noted(number: int) -> None:
-        place = Path(os.readlink(f"/proc/self/fd/{number}"))
+        place = Path(f"/proc/self/fd/{number}").readlink()
         synced.append((place.name, (tmp_path / "a").exists()))
 
     monkeypatch.setattr(files.os, "fsync", noted)
@@ -41,6 +41,6 @@ def test_where_nothing_could_be_saved_is_known_before(tmp_path: Path, place: str
     if place.endswith("new.fscil") and not place.startswith("file/"):
         files.check_writable(tmp_path / place)
     else:
-        with pytest.raises(FscilError, match="could not be written .*; choose another place"):
+        with pytest.raises(FscilError, match=r"could not be written .*; choose another place"):
             files.check_writable(tmp_path / place)
     assert sorted(tmp_path.rglob("*")) == before

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from apart import always_tiny, differing, nano, results, tiny_experiment  # noqa: F401 (a fixture)
@@ -21,7 +21,7 @@ from fscil.data import PUBLISHED
 from fscil.data.framing import Draw
 from fscil.data.images import FileImages, Framing, Images, TensorImages
 from fscil.data.sessions import Benchmark, Session
-from fscil.files import remove_abandoned
+from fscil.files import remove_abandoned, run_identity
 from fscil.methods.shared.method import Method, PlannedStage
 from fscil.nn.compute import Meter, counting
 from fscil.running import planning, protocol, training
@@ -267,8 +267,9 @@ def test_a_run_tells_each_time_it_went_on_with_something_else(tmp_path):
     float32 = {"precision": {"used": "float32"}}
     assert go_on(git="new", **float32) == [{"git": "new"}, float32]
     assert go_on(**float32) == [{"git": "new"}, float32, {"git": "old"}]
+    identity = run_identity(told)
     for name in ("state-00", "predictions-00", "state-01", "predictions-01"):
-        (tmp_path / f"{name}.safetensors").write_text("{}")
+        save_file({"truth": np.zeros(1)}, tmp_path / f"{name}.safetensors", {"notes": json.dumps({"run": identity})})
     (tmp_path / "session-01.json").write_text("{}")
     assert len(go_on(git="newest")) == 3  # a finished run is only looked at
 

@@ -242,9 +242,9 @@ def test_a_file_that_may_not_be_changed(birds_file: Path, monkeypatch: pytest.Mo
         return opened(path, mode, *rest)
 
     monkeypatch.setattr(Path, "open", refusing)  # the superuser may write anything
-    with pytest.raises(FscilError, match="may not be changed .*; allow it, or change a copy"):
-        with modelfile.editing(birds_file):
-            pass
+    refusal = r"may not be changed .*; allow it, or change a copy"
+    with pytest.raises(FscilError, match=refusal), modelfile.editing(birds_file):
+        pass
 
 
 def teach_in_process(file: Path, name: str, shown: list[Path], slow: float) -> None:

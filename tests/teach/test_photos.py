@@ -132,8 +132,14 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "zero bytes": (lambda path: path.touch(), "is empty"),
     "text": (lambda path: path.write_text("this is no photo"), "is no picture that can be read"),
     "cut off": (cut_off, "is cut off"),
-    "100 megapixels": (lambda path: path.write_bytes(bomb(10_000, 10_000)), "has 100 megapixels"),
-    "a gigapixel": (lambda path: path.write_bytes(bomb(40_000, 40_000)), "more megapixels than can be read"),
+    "100 megapixels": (
+        lambda path: path.write_bytes(bomb(10_000, 10_000)),
+        "has 100 megapixels; at most 80 can be read",
+    ),
+    "a gigapixel": (
+        lambda path: path.write_bytes(bomb(40_000, 40_000)),
+        "has too many megapixels; at most 80 can be read",
+    ),
     "a folder": (lambda path: path.mkdir(), "is a folder"),
     "nothing": (lambda path: None, "does not exist"),
     "a loop": (lambda path: path.symlink_to(path), "is a link that leads back to itself"),
@@ -157,6 +163,23 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, kind: str) ->
     assert [problem.name for problem in batch.unreadable] == [str(bad)]
     assert reason in batch.unreadable[0].reason
     assert photos.summary(batch.unreadable, 3).startswith("1 of 3 photos left out: ")
+
+
+@pytest.mark.parametrize("white", [1.0, 255.0, 65535.0])
+def test_tiff_files_of_floats(tmp_path: Path, white: float) -> None:
+    levels = np.linspace(0, white, 64, dtype=np.float32).reshape(8, 8)
+    Image.fromarray(levels).save(tmp_path / "grey.tiff")
+    shown = np.asarray(read(tmp_path / "grey.tiff"))
+    np.testing.assert_array_equal(shown[:, :, 0], np.rint(np.linspace(0, 255, 64)).reshape(8, 8))
+
+
+def test_tiff_files_of_measurements_are_stretched(tmp_path: Path) -> None:
+    levels = np.array([[-3, np.nan, 1], [7, np.inf, 2]], dtype=np.float32)
+    Image.fromarray(levels).save(tmp_path / "depth.tif")
+    shown = np.asarray(read(tmp_path / "depth.tif"))[:, :, 0]
+    np.testing.assert_array_equal(shown, np.rint([[0, 0, 102], [255, 0, 127.5]]))
+    Image.fromarray(np.full((2, 2), -5, np.float32)).save(tmp_path / "flat.tif")
+    assert np.asarray(read(tmp_path / "flat.tif")).max() == 0
 
 
 @settings(max_examples=60, deadline=None)

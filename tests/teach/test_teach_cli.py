@@ -1,5 +1,7 @@
 """The verbs for people with photos, as they are printed in the documentation."""
 
+import csv
+import io
 import json
 import re
 import subprocess
@@ -43,7 +45,7 @@ def test_teach_predict_correct_and_list(fscil_command: Fscil, birds_file: Path, 
     assert code == 0
     assert said.splitlines()[-1] == f"taught 'hoopoe' from 5 photos; {birds_file} knows 7 classes"
     _, said, _ = fscil_command("predict", birds_file, hoopoes[6])
-    assert re.fullmatch(r"hoopoe [01]\.\d\d\n", said)
+    assert re.fullmatch(rf"{hoopoes[6]}: hoopoe [01]\.\d\d\n", said)
     _, said, _ = fscil_command("rename", birds_file, "jay", "blue jay")
     assert said == "renamed 'jay' to 'blue jay'\n"
     fscil_command("forget", birds_file, "owl")
@@ -91,10 +93,55 @@ def test_predictions_as_json_with_the_unreadable_named(
     assert "none of the photos could be read" in complaints
 
 
+def test_predictions_as_a_table(fscil_command: Fscil, birds_file: Path, album: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken, ö.jpg").write_text("no photo")
+    code, said, _ = fscil_command("predict", birds_file, "--csv", "broken, ö.jpg", album / "owl" / "0.png")
+    first, second = csv.DictReader(io.StringIO(said))
+    assert code == 0
+    assert first == dict.fromkeys(first, "") | {"photo": "broken, ö.jpg", "error": "is no picture that can be read"}
+    assert (second["class 1"], second["known"], second["error"]) == ("owl", "yes", "")
+    assert 1.001 >= sum(float(second[f"probability {place}"]) for place in (1, 2, 3)) > 0.5
+
+
+def test_options_may_stand_anywhere(fscil_command: Fscil, birds_file: Path, album: Path) -> None:
+    first, second = album / "owl" / "0.png", album / "jay" / "1.png"
+    expected = fscil_command("predict", birds_file, first, second, "--json")
+    assert expected[0] == 0
+    assert [json.loads(line)["class"] for line in expected[1].splitlines()] == ["owl", "jay"]
+    assert fscil_command("predict", birds_file, "--json", first, second) == expected
+    assert fscil_command("predict", "--json", birds_file, first, second) == expected
+    assert fscil_command("predict", birds_file, first, "--json", second) == expected
+
+
+def test_unreadable_photos_are_an_error_where_asked(fscil_command: Fscil, birds_file: Path, album: Path) -> None:
+    Path("empty.png").touch()
+    asked = ("predict", birds_file, album / "owl" / "0.png", "empty.png")
+    assert fscil_command(*asked)[0] == 0
+    code, said, complaints = fscil_command(*asked, "--strict")
+    assert (code, said.count("\n")) == (2, 1)
+    assert complaints.splitlines()[1] == "fscil: 1 of 2 photos could not be read, and --strict makes that an error"
+    assert fscil_command(*asked[:3], "--strict")[0] == 0
+
+
+def test_photos_are_sorted_into_folders(fscil_command: Fscil, birds_file: Path, album: Path, tmp_path: Path) -> None:
+    picture(66, 0).save(tmp_path / "garden.png")
+    shown = (album / "owl" / "0.png", album / "jay" / "0.png", "garden.png")
+    code, said, _ = fscil_command("predict", birds_file, *shown, "--sort-into", "sorted/by class", "--link")
+    assert code == 0
+    assert said.splitlines()[-1] == "sorted/by class: 3 photos sorted (jay 1, not sure 1, owl 1)"
+    places = sorted(str(path.relative_to("sorted/by class")) for path in Path("sorted/by class").rglob("*.png"))
+    assert places == ["jay/0.png", "not sure/garden.png", "owl/0.png"]
+    assert all(Path("sorted/by class", place).is_symlink() for place in places)
+    code, said, complaints = fscil_command("predict", birds_file, shown[0], "--sort-into", "copies", "--json")
+    assert json.loads(said)["class"] == "owl"
+    assert complaints == "fscil: copies: 1 photo sorted (owl 1)\n"
+    assert Path("copies/owl/0.png").read_bytes() == shown[0].read_bytes()
+
+
 def test_unknown_photos_are_not_sure(fscil_command: Fscil, birds_file: Path, tmp_path: Path) -> None:
     picture(66, 0).save(tmp_path / "garden.png")
     _, said, _ = fscil_command("predict", birds_file, "garden.png")
-    assert re.fullmatch(r"not sure \(nearest: \w+ 0\.\d\d, \w+ 0\.\d\d\)\n", said)
+    assert re.fullmatch(r"garden.png: not sure \(nearest: \w+ 0\.\d\d, \w+ 0\.\d\d\)\n", said)
 
 
 def test_evaluate_reports_classes_and_strangers(
@@ -105,17 +152,15 @@ def test_evaluate_reports_classes_and_strangers(
         photos(tmp_path / "test" / name, kind, range(20, 24))
     code, said, _ = fscil_command("evaluate", birds_file, "test")
     assert code == 0
-    assert said.startswith("12 photos of 3 classes: 100.0 % right\nbase 100.0 %, taught later 100.0 %")
-    assert "unknown photos (photos whose class was hidden): AUROC" in said
+    right = "12 photos of 3 classes: 100.0 % right (95 % interval 75.8 to 100.0 %)"
+    assert said.startswith(f"{right}\nbase 100.0 %, taught later 100.0 %")
+    assert re.search(r"known photos against those whose class was hidden, .* taken for known: AUROC \d", said)
     photos(tmp_path / "test" / "stranger", 90, range(5))
     (tmp_path / "test" / "stranger" / "empty.jpg").touch()
-    _, said, _ = fscil_command("evaluate", birds_file, "test")
-    assert said.startswith("1 of 18 photos left out: test/stranger/empty.jpg is empty")
-    assert "unknown photos (5 photos of stranger): AUROC 1.000, 0.0 % taken for known" in said
-    photos(tmp_path / "other" / "stranger", 90, range(2))
-    code, _, complaints = fscil_command("evaluate", birds_file, "other")
-    assert code == 2
-    assert "name the folders like its classes" in complaints
+    _, said, complaints = fscil_command("evaluate", birds_file, "test")
+    assert complaints.startswith("fscil: 1 of 18 photos left out: test/stranger/empty.jpg is empty")
+    assert "unknown photos (5 photos of stranger): 5 refused as not sure, 0.0 % taken for known" in said
+    assert "known photos against unknown ones: AUROC 1.000" in said
 
 
 def test_the_card_tells_what_it_is(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
@@ -139,6 +184,21 @@ BAD = {
     "an empty name": (("teach", "{birds}", " ", "a.jpg"), "a class needs a name"),
     "no such photo": (("teach", "{birds}", "hoopoe", "*.jpg"), "*.jpg does not exist"),
     "an empty folder": (("predict", "{birds}", "sub"), "there are no photos in sub"),
+    "no photo to look at": (("predict", "{birds}"), "no photo is given; name photos"),
+    "two forms at once": (("predict", "{birds}", "--json", "--csv", "sub"), "--json and --csv exclude each other"),
+    "links without a place": (("predict", "{birds}", "--link", "sub"), "--link goes with --sort-into"),
+    "a place in a file": (
+        ("predict", "{birds}", "{album}/owl/0.png", "--sort-into", "{birds}/x"),
+        "could not be written (Not a directory); choose another place",
+    ),
+    "a model in a file": (
+        ("learn", "{album}", "--save", "{birds}/new.fscil"),
+        "could not be written (Not a directory); choose another place",
+    ),
+    "a model over a folder": (
+        ("learn", "{album}", "--save", "sub", "--overwrite"),
+        "could not be written (Is a directory); choose another place",
+    ),
     "an empty folder to teach": (("teach", "{birds}", "hoopoe", "sub"), "there are no photos in sub"),
     "no class folders": (
         ("learn", ".", "--save", "new.fscil", "--encoder", "tiny"),
@@ -258,9 +318,9 @@ def test_one_class_has_no_unknown_photos_to_imitate(fscil_command: Fscil, tmp_pa
     code, said, _ = fscil_command("evaluate", "b.fscil", "photos")
     assert code == 0
     assert said.startswith("4 photos of 1 class: 100.0 % right")
-    assert "unknown photos" not in said
+    assert "AUROC" not in said
     photos(tmp_path / "photos" / "stranger", 90, range(2))
-    assert "unknown photos (2 photos of stranger): AUROC" in fscil_command("evaluate", "b.fscil", "photos")[1]
+    assert "known photos against unknown ones: AUROC" in fscil_command("evaluate", "b.fscil", "photos")[1]
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def read_folder(folder: Path, last: int | None = None) -> Record:
 
 def read_facts(file: Path, needed: Sequence[str]) -> dict[str, Any]:
     """The object in run.json or in a results file, known to be of our format and to hold the needed keys."""
-    content = read_json(file, f"delete it and {AGAIN}")
+    content = read_json(file, f"delete it and {AGAIN}" if file.name == FACTS else "make it again with fscil results")
     missing = [key for key in needed if key not in content]
     if missing:
         raise FscilError(f"{file} was not written by fscil: it has no {missing[0]!r}; leave it out of the report")

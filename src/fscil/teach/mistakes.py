@@ -62,7 +62,7 @@ def _counted(title: str, photos: Sequence[Tested]) -> str:
 
 
 def _figures(photos: Sequence[Tested], root: Path) -> str:
-    """The most confident mistakes first: they tell most."""
+    """By class and by answer, the most confident first."""
     ordered = sorted(photos, key=lambda one: (one.truth, one.said, -one.answer.best[0][1]))
     more = f'<p class="soft">and {len(ordered) - MOST} more</p>\n' if len(ordered) > MOST else ""
     return f'<div class="photos">\n{"".join(_figure(one, root) for one in ordered[:MOST])}</div>\n{more}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import itertools
 import os
 import re
 import shutil
@@ -10,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from fscil.errors import FscilError
 from fscil.files import FULL
-from fscil.teach.journal import Name
+from fscil.teach.journal import Name, count
 from fscil.teach.looking import Reply
 
 NOT_SURE = "not sure"
@@ -34,7 +34,7 @@ class Sorted:
     def text(self, into: Path) -> str:
         parts = ", ".join(f"{name} {number}" for name, number in sorted(self.places.items()))
         lay = f"; {self.already} were there already" if self.already else ""
-        return f"{into}: {sum(self.places.values())} photos sorted ({parts or 'none'}){lay}"
+        return f"{into}: {count(sum(self.places.values()), 'photo')} sorted ({parts or 'none'}){lay}"
 
 
 def sort_into(folder: Path, replies: Iterable[Reply], classes: Sequence[Name], link: bool) -> Sorted:
@@ -69,7 +69,7 @@ def _safe(name: str) -> str:
 def _numbered(stem: str, suffix: str) -> Iterator[str]:
     """a.jpg, a (2).jpg, a (3).jpg, ..."""
     yield stem + suffix
-    yield from (f"{stem} ({number}){suffix}" for number in count(2))
+    yield from (f"{stem} ({number}){suffix}" for number in itertools.count(2))
 
 
 def _placed(photo: Path, folder: Path, link: bool) -> bool:
