@@ -87,11 +87,11 @@ def test_a_branch_that_is_not_whitened_exports_no_matrix(album: Path, tmp_path: 
     shown = sorted(album.glob("*/[0-5].png"))
     learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
     for branch in model.branches:
-        branch.whitening.copy_(torch.eye(32))
+        branch.whitening.copy_(torch.eye(branch.encoder.dim))
     model.branches[1].whitening.add_(0.01)
     export.to_onnx(model, tmp_path)
     graph = onnx.load(tmp_path / "model.onnx").graph
-    (matrix,) = [onnx.numpy_helper.to_array(t) for t in graph.initializer if list(t.dims) == [32, 32]]
+    (matrix,) = [onnx.numpy_helper.to_array(t) for t in graph.initializer if list(t.dims) == [16, 16]]
     np.testing.assert_array_equal(matrix, model.branches[1].whitening.numpy())
     scores, expected = both(model, tmp_path, 2)
     np.testing.assert_allclose(scores, expected, atol=1e-4)

@@ -235,7 +235,7 @@ def test_old_steps_can_no_longer_be_undone_and_are_at_last_forgotten(monkeypatch
         model.undo()
     with pytest.raises(FscilError, match="lies too far back"):
         model.undo()
-    assert model.branches[0].prototypes.take(model.label("jay")).count == 5
+    assert model.branches[0].prototypes.take(model.label("jay")).photos == 5
 
 
 def test_a_misspelt_class_gets_a_suggestion() -> None:

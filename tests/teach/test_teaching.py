@@ -31,7 +31,7 @@ def test_teaching_in_parts_is_teaching_at_once(learned_file: Path, hoopoes: list
     teaching.teach(whole, ["hoopoe"] * len(hoopoes), hoopoes)
     for one, other in zip(parts.branches, whole.branches, strict=True):
         torch.testing.assert_close(one.prototypes.means(), other.prototypes.means(), rtol=1e-6, atol=1e-7)
-        assert one.prototypes.take(6).count == other.prototypes.take(6).count == 8
+        assert one.prototypes.take(6).photos == other.prototypes.take(6).photos == 8
 
 
 def test_a_photo_counts_once_under_any_name(birds: Model, hoopoes: list[Path], tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_photo_counts_once_under_any_name(birds: Model, hoopoes: list[Path], t
     (tmp_path / "copy.png").write_bytes(hoopoes[0].read_bytes())
     lesson = teaching.teach(birds, ["hoopoe"] * 3, [tmp_path / "copy.png", hoopoes[4], hoopoes[4]])
     assert lesson.taught == 1
-    assert birds.branches[0].prototypes.take(birds.label("hoopoe")).count == 4
+    assert birds.branches[0].prototypes.take(birds.label("hoopoe")).photos == 4
     assert any("2 photos known already and counted once" in sentence for sentence in lesson.advice)
 
 
