@@ -35,8 +35,8 @@ All numbers are accuracies on CIFAR-100 in percent. *Avg* is the mean over the n
 - **Published**: the rows of KT-RCNet's Table 2, unless the text names another source. They come from other encoders,
   often from larger images, and mostly from checkpoints that were chosen on test images.
 - **Verdict**: whether the published order of the methods shows here too, on equal terms: *reproduced*, *partly* or
-  *not* reproduced. It does not compare the height of the numbers. A reconstruction is a method of which no full description or
-  code was released, so that a part of it is ours.
+  *not* reproduced. It does not compare the height of the numbers. A reconstruction is a method of which no full
+  description or code was released, so that a part of it is ours.
 
 `python scripts/methods_page.py` writes this page. The words about each method are in `scripts/verdicts.toml`.
 """
