@@ -1,9 +1,10 @@
-"""The page docs/methods.md: what each method keeps, trains and needs, its published row, ours, and the verdict."""
+"""The page docs/methods.md: a short table, then a paragraph for each method, then the sessions."""
 
 from __future__ import annotations
 
+import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +17,28 @@ from fscil.report.rows import sections
 from fscil.running.experiment import RunSpec, build
 
 if TYPE_CHECKING:
-    from fscil.methods.shared.method import Needs
+    from fscil.methods.shared.method import Method
     from fscil.report.rows import Row
 
 DATASET, RECIPE = "cifar100", "compare"
-COLUMNS = ("method", "keeps", "trains after the base session", "encoder needs", "published", "measured", "verdict")
+COLUMNS = ("method", "paper", "keeps", "measured Avg", "published Avg", "verdict")
+VERDICTS = {"": "open", "reproduced": "reproduced", "partly": "partly reproduced", "not": "not reproduced"}
 INTRODUCTION = f"""\
 # The methods
 
-Sixteen systems under one protocol: the same sessions, the same encoder, the same base session wherever a method
-allows it, and the last epoch instead of a choice on test images. Rows are CIFAR-100: accuracy after the first and the
-last session, and Avg over all nine. **Published** rows are those of KT-RCNet's Table 2 unless a row says otherwise;
-they have other encoders, often other image sizes, and mostly checkpoints chosen on test images. **Measured** rows are
-`fscil run all {DATASET} --recipe {RECIPE}`: a small wide net at 32 px and six epochs of base session; *new* is the
-final accuracy on all classes learned from five images. A verdict is about the order of the methods at equal encoder,
-not about the height of the numbers.
+Sixteen systems under one protocol. They get the same sessions, the same encoder and, where the method allows it, the
+same base session. The last epoch counts; nothing is chosen on test images.
 
-This page is written by `python scripts/methods_page.py`; what is said about each method stands in
-`scripts/verdicts.toml`.
+All numbers are accuracies on CIFAR-100 in percent. *Avg* is the mean over the nine sessions.
+
+- **Measured**: `fscil run all {DATASET} --recipe {RECIPE}`, a small wide net at 32 px with six epochs of base session.
+- **Published**: the rows of KT-RCNet's Table 2, unless the text names another source. They come from other encoders,
+  often from larger images, and mostly from checkpoints that were chosen on test images.
+- **Verdict**: whether the published order of the methods shows here too, on equal terms: *reproduced*, *partly* or
+  *not* reproduced. It does not compare the height of the numbers. A reconstruction is a method of which no full
+  description or code was released, so that a part of it is ours.
+
+`python scripts/methods_page.py` writes this page. The words about each method are in `scripts/verdicts.toml`.
 """
 
 
@@ -44,48 +49,82 @@ def verdicts() -> dict[str, dict[str, Any]]:
 
 def page(results: Path) -> str:
     """The page in Markdown; `results` is a folder of results files, which may be missing."""
-    rows = measured(results)
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *(line(name, told, rows.get(name)) for name, told in verdicts().items())]
+    rows, methods = measured(results), verdicts()
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *(line(name, words, rows.get(name)) for name, words in methods.items())]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    paragraphs = "".join(f"\n{paragraph(name, words, rows.get(name))}" for name, words in methods.items())
     sessions = f"\n## Session by session\n\n{report.table([results], 'md').strip()}\n" if rows else ""
-    return f"{INTRODUCTION}\n{table}{sessions}"
+    return f"{INTRODUCTION}\n{table}{paragraphs}{sessions}"
 
 
 def measured(results: Path) -> dict[str, Row]:
     """The finished row of each method."""
     runs = report.load([results]) if results.exists() else []
-    found = [section for section in sections(runs) if section.dataset == DATASET and not section.pseudo]
-    rows = [row for section in found for row in section.rows]
+    matches = [section for section in sections(runs) if section.dataset == DATASET and not section.pseudo]
+    rows = [row for section in matches for row in section.rows]
     return {row.facts["method"]: row for row in rows if row.complete}
 
 
-def line(name: str, told: Mapping[str, Any], row: Row | None) -> tuple[str, ...]:
+def line(name: str, words: Mapping[str, Any], row: Row | None) -> tuple[str, ...]:
     """The cells of one method."""
-    needs = needs_of(name)
-    verdict = (told["verdict"] or "open") if row else "not measured"
-    parts = (f"`{name}` {told['title']}", needs.keeps(), told["trains"], needs.of_encoder(), published_text(name, told))
-    return (*parts, measured_text(row) if row else "–", f"**{verdict}**. {told['why']}")
+    curve = published_curve(name, words)
+    published_average = f"{sum(curve) / len(curve):.2f}" if curve else "none"
+    measured_average = f"{average(row):.2f}" if row else "–"
+    keeps = method_of(name).needs.keeps()
+    return (f"`{name}`", words["paper"], keeps, measured_average, published_average, verdict(words, row))
 
 
-def needs_of(name: str) -> Needs:
-    """What the method asks for with the settings of the comparison."""
+def paragraph(name: str, words: Mapping[str, Any], row: Row | None) -> str:
+    """A heading and a few sentences: what the method keeps, trains and needs, its numbers, the verdict and why."""
+    method = method_of(name)
+    encoder = method.needs.of_encoder()
+    facts = [
+        f"Keeps: {method.needs.keeps()}.",
+        f"Trains after the base session: {words['trains']}.",
+        *([f"Needs an encoder with {encoder}."] if encoder != "nothing" else []),
+        *([f"A reconstruction: {method.reconstruction}."] if method.reconstruction else []),
+        f"Published: {published_text(name, words)}.",
+        f"Measured: {measured_text(row) if row else 'not yet'}.",
+    ]
+    return (
+        f"## {words['title']} (`{name}`)\n\n{' '.join(facts)}\n\nVerdict: **{verdict(words, row)}**. {words['why']}\n"
+    )
+
+
+def verdict(words: Mapping[str, Any], row: Row | None) -> str:
+    return VERDICTS[words["verdict"]] if row else "not measured"
+
+
+@functools.cache
+def method_of(name: str) -> Method:
+    """The untrained method with the settings of the comparison."""
     config = choices.config(name, DATASET, RECIPE, {})
-    return build(
-        RunSpec(method=name, dataset=DATASET, recipe=RECIPE, config=config), "float32", torch.device("cpu")
-    ).needs
+    spec = RunSpec(method=name, dataset=DATASET, recipe=RECIPE, config=config)
+    return build(spec, "float32", torch.device("cpu"))
 
 
-def published_text(name: str, told: Mapping[str, Any]) -> str:
+def published_curve(name: str, words: Mapping[str, Any]) -> Sequence[float]:
+    """The published accuracy of each session; empty where nobody published any."""
     paper = published(DATASET)
     rows = [row.sessions for row in paper.rows if row.method == name] if paper else []
-    curve = rows[0] if rows else told.get("published")
-    return f"{curve[0]:.2f} → {curve[-1]:.2f}, Avg {sum(curve) / len(curve):.2f}" if curve else "none"
+    return rows[0] if rows else words.get("published", ())
+
+
+def published_text(name: str, words: Mapping[str, Any]) -> str:
+    curve = published_curve(name, words)
+    if not curve:
+        return "nothing"
+    return f"{curve[0]:.2f} → {curve[-1]:.2f} from the first to the last session, Avg {sum(curve) / len(curve):.2f}"
+
+
+def average(row: Row) -> float:
+    return row.over_seeds(lambda curve: curve.average).mean
 
 
 def measured_text(row: Row) -> str:
     accuracy, new = row.curve("accuracy"), row.curve("new")
-    average = row.over_seeds(lambda curve: curve.average).mean
-    return f"{accuracy[0].mean:.2f} → {accuracy[-1].mean:.2f}, Avg {average:.2f}, new {new[-1].mean:.2f}"
+    ends = f"{accuracy[0].mean:.2f} → {accuracy[-1].mean:.2f}, Avg {average(row):.2f}"
+    return f"{ends}; {new[-1].mean:.2f} on the classes learned from five images"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from fscil.data.episodes import Sampling, Task, rotate, synthesise
 from fscil.data.images import Augment, Ingredients, TensorImages
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _kt_rcnet, cosine, kt_rcnet
+from fscil.methods import cosine, kt_rcnet
+from fscil.methods.shared import resa
 from fscil.nn.branches import Branch, fused_scores
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
@@ -67,7 +68,7 @@ def logits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
         seen.append((scores.detach(), y))
         return plain(scores, y, label_smoothing=label_smoothing)
 
-    monkeypatch.setattr(kt_rcnet.F, "cross_entropy", listening)
+    monkeypatch.setattr(resa.F, "cross_entropy", listening)
     return seen
 
 
@@ -347,7 +348,7 @@ def test_local_smoothing_inside_the_loss() -> None:
 def test_smoothing_puts_nine_tenths_on_the_true_class() -> None:
     """The gradient of the cross-entropy is P - target: at equal logits, P = 1/K, it shows the target."""
     logits = torch.zeros(1, 4, requires_grad=True)
-    _kt_rcnet.smooth_cross_entropy(logits, torch.tensor([2]), 0.1).backward()
+    resa.smooth_cross_entropy(logits, torch.tensor([2]), 0.1).backward()
     target = 0.25 - logits.grad[0]
     assert target.tolist() == pytest.approx([0.1 / 3, 0.1 / 3, 0.9, 0.1 / 3], abs=1e-6)
 
@@ -358,8 +359,8 @@ def test_a_sequence_is_judged_after_each_session_over_the_classes_seen_so_far() 
     rest = [math.log(sum(math.exp(x) for x in row)) for row in logits.tolist()]
     first = 2 * math.log(1 + math.exp(-1.0)) / 2
     second = (rest[0] - 2.0 + rest[1] - 1.0 + rest[2] - 1.0) / 3
-    assert _kt_rcnet.local_loss(logits, y, 2, 0.0).item() == pytest.approx((first + second) / 2, rel=1e-6)
-    assert _kt_rcnet.local_loss(logits, y, 1, 0.0).item() == pytest.approx(second, rel=1e-6)
+    assert resa.local_loss(logits, y, 2, 0.0).item() == pytest.approx((first + second) / 2, rel=1e-6)
+    assert resa.local_loss(logits, y, 1, 0.0).item() == pytest.approx(second, rel=1e-6)
 
 
 def test_meta_learning_is_a_setting_of_the_same_trainer() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from fscil.data.episodes import Sampling, class_pool
 from fscil.data.sessions import Session
@@ -25,21 +25,6 @@ if TYPE_CHECKING:
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
 OWN_BASE = "base of f2"  # the stage in which f2 is trained where it does not start as f1
-
-
-def local_loss(logits: Tensor, y: Tensor, sessions: int, smoothing: float) -> Tensor:
-    """Cross-entropy of the queries over all local classes, Eq. 9 and 10.
-
-    In a sequence of several sessions, as in meta-learning: after each of them, over the classes seen so far, mean.
-    """
-    seen = [math.ceil(logits.shape[1] * (t + 1) / sessions) for t in range(sessions)]
-    return torch.stack([smooth_cross_entropy(logits[y < k, :k], y[y < k], smoothing) for k in seen]).mean()
-
-
-def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
-    """Cross-entropy with 1 - smoothing on the true class, the rest on the wrong ones (torch: on all classes)."""
-    k = logits.shape[1]
-    return F.cross_entropy(logits, y, label_smoothing=smoothing * k / (k - 1) if k > 1 else 0.0)
 
 
 def own_base(method: Method, base: Session, run: Run) -> None:

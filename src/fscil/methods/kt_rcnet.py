@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.episodes import Mix, Sampling, Synthesis, Task, check_share, episodes
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, local_loss, own_base, planned
+from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, own_base, planned
 from fscil.methods.shared.base import fit_cosine_classifier, freeze
 from fscil.methods.shared.method import Common, Frozen, PlannedStage, embed_all
+from fscil.methods.shared.resa import Objective, Seen, task_loss
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.prototypes import Prototypes
-from fscil.nn.relations import class_means, cosine, euclid
+from fscil.nn.relations import class_means, cosine
 from fscil.running.descent import Descent
 from fscil.running.training import Run
 from fscil.settings.limits import within
@@ -72,6 +72,17 @@ class Config(Common):
     def twins(self) -> Synthesis:
         """How the synthesised classes are made; only the local loss asks for them."""
         return self.synthesis if self.local_weight else "none"
+
+    @property
+    def objective(self) -> Objective:
+        """The loss of a task."""
+        return Objective(
+            scale=self.scale,
+            global_weight=self.global_weight,
+            local_weight=self.local_weight,
+            smoothing=self.local_smoothing,
+            sessions=self.pseudo_sessions,
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,27 +196,12 @@ class Method(Frozen):
                 epoch.step(share.weight * self.loss(share))
 
     def loss(self, task: Task) -> Tensor:
-        """L = lambda_1 L_global + lambda_2 L_local of one task, Algorithm 1 line by line."""
+        """L of one task (Eq. 5 to 11)."""
         c = self.config
         fS, fQ = self.encode(task.support), self.encode(task.query)  # apart, as batch norm must see them
-        W2l = class_means(fS)  # W2^pn, followed by W2^sa
-        L = fS.new_zeros(())
-        if c.global_weight:
-            L = L + c.global_weight * self.global_loss(task, W2l[: task.way], fQ[: task.way])
-        if c.local_weight:
-            r_local = euclid(fQ.flatten(0, 1), W2l)
-            y_local = torch.arange(len(fQ)).repeat_interleave(fQ.shape[1])
-            L = L + c.local_weight * local_loss(c.scale * r_local, y_local, c.pseudo_sessions, c.local_smoothing)
-        return L
-
-    def global_loss(self, task: Task, W2pn: Tensor, fQ: Tensor) -> Tensor:
-        """Queries (way, query, d) against the pseudo-new and all other, pseudo-old rows (Eq. 5 to 8)."""
-        c, d = self.config, self.f2.dim
-        r = euclid(fQ.flatten(0, 1), self.W2.with_rows(task.classes, W2pn))  # r2
-        if c.base_relation:
-            r = r + c.base_relation * self.base_relation(task) / d
-        y_global = self.W2.rows(task.classes).repeat_interleave(fQ.shape[1])
-        return F.cross_entropy(c.scale * r, y_global)
+        r1 = c.base_relation * self.base_relation(task) / self.f2.dim if c.uses_W1 else None
+        rows = self.W2.rows(task.classes) if c.global_weight else task.classes  # the local task has no pseudo-old rows
+        return task_loss(Seen(fS, fQ, rows, r1), self.W2.means(), c.objective)
 
     @torch.no_grad()
     def base_relation(self, task: Task) -> Tensor:

@@ -1,9 +1,8 @@
 """Knowledge transfer on frozen features: RESA trains a linear map instead of an encoder, in seconds.
 
 The complementary branch sees g * A f, where f is the frozen feature of a photo, g a feature scale and A a square map
-that starts as the identity. Its tasks are those of KT-RCNet (global: against all base classes; local: among themselves
-and their rotated twins) on features that were computed once, of the photos and of the photos turned by 90, 180 and 270
-degrees. Because A is linear, the prototypes of all base classes are exact in every step.
+that starts as the identity. Tasks and loss are those of KT-RCNet, on features that were computed once, of the photos
+and of the photos turned by 90, 180 and 270 degrees.
 """
 
 from __future__ import annotations
@@ -14,13 +13,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.data.episodes import Sampling, Task, draw
-from fscil.nn.relations import class_means, euclid, losses_at_scales
+from fscil.data.episodes import Sampling, Task
+from fscil.methods.shared.resa import Cached, Objective, dropped, map_loss, pool_of, sample
+from fscil.nn.relations import losses_at_scales
 from fscil.running.descent import Descent, optimiser, rate
 from fscil.running.progress import Bar
+
+__all__ = ["Cached", "Settings", "dropped", "enough", "fitted_scale", "sample", "seconds", "task_loss", "train"]
 
 FEWEST = 4  # photos a class needs to take part in a task
 ADAMW = Descent(epochs=1, optimizer="adamw", lr=1e-3, weight_decay=1e-2, schedule="cosine")
@@ -39,14 +40,9 @@ class Settings:
     local_weight: float = 1.0  # lambda_2
     descent: Descent = ADAMW  # of A - 1
 
-
-@dataclass(frozen=True)
-class Cached:
-    """Frozen features of base photos: upright (n, d), turned (n, 3, d) or None, and the rows of their classes (n,)."""
-
-    upright: Tensor
-    turned: Tensor | None
-    rows: Tensor
+    @property
+    def objective(self) -> Objective:
+        return Objective(scale=self.scale, global_weight=self.global_weight, local_weight=self.local_weight)
 
 
 def enough(counts: Sequence[int]) -> bool:
@@ -84,8 +80,7 @@ def train(cached: Cached, means: Tensor, g: float, settings: Settings, rng: torc
     `g` is the feature scale of training: dropout moves features apart, so it is not the one of inference.
     """
     sampling = sampling_for(cached.rows.bincount().tolist(), settings, cached.turned is not None)
-    needed = sampling.shot + sampling.query
-    pool = {row: photos for row, photos in _by_row(cached.rows).items() if len(photos) >= needed}
+    pool = pool_of(cached.rows, sampling.shot + sampling.query)
     one = torch.eye(means.shape[1])
     change = nn.Parameter(torch.zeros_like(one))  # A - 1, so that weight decay leads back to the frozen features
     descent = optimiser([change], settings.descent)
@@ -111,40 +106,6 @@ def seconds(dim: int, settings: Settings) -> float:
     return (time.perf_counter() - began) / 2 * settings.tasks
 
 
-def sample(
-    cached: Cached, g: float, pool: dict[int, Tensor], sampling: Sampling, dropout: float, rng: torch.Generator
-) -> Task:
-    """One task on features (way, shot + query, d); the twin of a class is the class turned by one of three angles."""
-
-    def shown(features: Tensor) -> Tensor:
-        return g * dropped(features, dropout, rng)
-
-    classes, chosen = draw(pool, sampling, rng)
-    if cached.turned is None:
-        return Task(shown(cached.upright[chosen]), None, classes, sampling.shot)
-    turns = torch.randint(0, 3, (len(classes), 1), generator=rng)
-    return Task(shown(cached.upright[chosen]), shown(cached.turned[chosen, turns]), classes, sampling.shot)
-
-
-def dropped(features: Tensor, share: float, rng: torch.Generator) -> Tensor:
-    """Features with a share of their values hidden and the others enlarged, so that their mean stays."""
-    return features * (torch.rand(features.shape, generator=rng) >= share) / (1 - share)
-
-
 def task_loss(task: Task, A: Tensor, means: Tensor, settings: Settings) -> Tensor:
-    """L = lambda_1 L_global + lambda_2 L_local of Algorithm 1 for f2 = A f, without r1/d, which is at most 1/d."""
-    fS, fQ = task.support @ A, task.query @ A
-    W2l = class_means(fS)  # W2^pn, followed by W2^sa
-    old = (means @ A).detach()  # pseudo-old rows get no gradient
-    W2 = old.index_copy(0, task.classes, W2l[: task.way])
-    real = fQ[: task.way]
-    y_global = task.classes.repeat_interleave(real.shape[1])
-    y_local = torch.arange(len(fQ)).repeat_interleave(fQ.shape[1])
-    L_global = F.cross_entropy(settings.scale * euclid(real.flatten(0, 1), W2), y_global)
-    L_local = F.cross_entropy(settings.scale * euclid(fQ.flatten(0, 1), W2l), y_local)
-    return settings.global_weight * L_global + settings.local_weight * L_local
-
-
-def _by_row(rows: Tensor) -> dict[int, Tensor]:
-    """Row -> positions of its photos."""
-    return {row: (rows == row).nonzero()[:, 0] for row in sorted(set(rows.tolist()))}
+    """L of one task on features for f2 = A f."""
+    return map_loss(task, A, means, settings.objective)
