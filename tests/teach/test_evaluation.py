@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from scipy.stats import binomtest
-from test_teach_cli import Fscil, fscil_command  # noqa: F401 (a fixture)
 
 from albums import photos
+from commands import Fscil
 from fscil import metrics
 from fscil.errors import FscilError
 from fscil.teach.evaluation import Evaluation, evaluate
@@ -102,7 +102,7 @@ def test_a_page_without_mistakes_says_so(birds: Model, tmp_path: Path) -> None:
     assert "Confused classes" not in html
 
 
-def test_evaluation_for_programs(fscil_command: Fscil, birds_file: Path, mislabelled: Path) -> None:  # noqa: F811
+def test_evaluation_for_programs(fscil_command: Fscil, birds_file: Path, mislabelled: Path) -> None:
     (mislabelled / "owl" / "empty.png").touch()
     code, said, complaints = fscil_command("evaluate", birds_file, "test", "--json", "--html", "sub/why.html")
     told = json.loads(said)
@@ -131,7 +131,7 @@ def test_evaluation_for_programs(fscil_command: Fscil, birds_file: Path, mislabe
     assert fscil_command("evaluate", birds_file, "test", "--json", "--csv")[0] == 2
 
 
-def test_a_folder_of_unknown_classes_alone(fscil_command: Fscil, birds_file: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_folder_of_unknown_classes_alone(fscil_command: Fscil, birds_file: Path, tmp_path: Path) -> None:
     photos(tmp_path / "other" / "stranger", 90, range(4))
     code, said, complaints = fscil_command("evaluate", birds_file, "other")
     assert code == 0
@@ -145,7 +145,7 @@ def test_a_folder_of_unknown_classes_alone(fscil_command: Fscil, birds_file: Pat
 
 
 def test_a_page_that_could_not_be_written_is_known_before(
-    fscil_command: Fscil,  # noqa: F811
+    fscil_command: Fscil,
     birds_file: Path,
     mislabelled: Path,
 ) -> None:
