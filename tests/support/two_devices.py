@@ -30,7 +30,7 @@ def episode_gradients(devices: Devices) -> dict[str, Tensor]:
         method.f2.train()(x)  # batch statistics that are worth freezing
     for branch in method.branches:
         method.weight_computing(branch, base, run)
-    method.complementary_learning(base, run)
+    method.resa(base, run)
     return {name: p.grad for name, p in method.f2.named_parameters()}
 
 
