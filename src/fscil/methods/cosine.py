@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fscil.data.sessions import Session
 from fscil.methods.shared.base import base_plan, fit_cosine_classifier
 from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch
+from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.running.training import Run
 

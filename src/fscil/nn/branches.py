@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fscil.nn.encoders import Encoder
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import LinearForm, Relation, linear_form, query_form, relate
-from fscil.nn.whitening import spread, whitening
+from fscil.nn.whitening import Whitening, spread, whitening
 
 Views = Literal["one", "flip", "flip+shift"]
 
@@ -84,10 +84,13 @@ class Branch(nn.Module):
         """
         found = spread(pooled, labels)
         made = whitening(found, shrinkage or found.shrinkage)
-        self.whitening.copy_(made.matrix)
-        if self.unit_means:
-            self.centre.copy_(made.centre)
+        self.see_through(made if self.unit_means else made._replace(centre=torch.zeros_like(made.centre)))
         return self.whitened(pooled)
+
+    def see_through(self, made: Whitening) -> None:
+        """From now on features are centred and whitened like this."""
+        self.centre.copy_(made.centre)
+        self.whitening.copy_(made.matrix)
 
     @property
     def passes(self) -> int:
