@@ -26,7 +26,7 @@ class Readout:
 
     def scores(self, features: Sequence[Tensor]) -> Tensor:
         """As `fused_scores`: features of each branch (n, d_b) -> (n, classes)."""
-        form = self._current()
+        form = self.form()
         seen = [f for branch, f in zip(self.branches, features, strict=True) if branch.weight]
         query, offset = fused_query(self._heard(), seen)
         return _product(query[:, : form.keys.shape[1]], form.keys) + form.bias + offset.unsqueeze(1)
@@ -35,7 +35,8 @@ class Readout:
         """The branches that have a say in the sum."""
         return [branch for branch in self.branches if branch.weight]
 
-    def _current(self) -> LinearForm:
+    def form(self) -> LinearForm:
+        """Keys and biases of all classes."""
         if self._form is not None and not self._changed:
             return self._form
         labels = self.branches[0].prototypes.classes
@@ -71,7 +72,7 @@ class Evidence(Readout):
         self.typical = typical
 
     def scores(self, features: Sequence[Tensor]) -> Tensor:
-        form = self._current()
+        form = self.form()
         return _product(torch.cat(list(features), 1).float(), form.keys) + form.bias
 
     def _form_of(self, rows: Tensor) -> LinearForm:

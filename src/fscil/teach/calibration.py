@@ -43,13 +43,16 @@ class Calibration:
 
     def fit_of(self, evidence: Tensor) -> Tensor:
         """How well photos with this evidence (n, classes) fit what the model knows (n,), at the measured number."""
-        count = evidence.shape[1]
-        shift = self.growth * math.log2(count / self.classes) if self.classes else 0.0
-        if count < 2:
+        shift = self.shift(evidence.shape[1])
+        if evidence.shape[1] < 2:
             return evidence.amax(1) - shift
         best, second = evidence.topk(2, 1).values.unbind(1)
         lead = torch.where(second.isneginf(), 0.0, best - second)  # a hidden class leads over nothing
         return best + self.margin * lead - shift
+
+    def shift(self, classes: int) -> float:
+        """By how much unknown photos fit a model of so many classes better than the one that was measured."""
+        return self.growth * math.log2(classes / self.classes) if self.classes and classes else 0.0
 
     def known(self, evidence: Tensor) -> Tensor:
         """Whether photos with this evidence (n, classes) belong to a class of the model (n,)."""
