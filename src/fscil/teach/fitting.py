@@ -18,7 +18,7 @@ from fscil.teach import calibration, transfer
 from fscil.teach.model import Model
 from fscil.teach.rehearsal import SHOTS, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse, typical
 
-THIRD = 3  # of the classes one in three is held out as new where a map is tried
+ENOUGH = 8  # classes of which a third can be held out as new; of fewer one is
 DEFAULTS = transfer.Settings()
 
 
@@ -116,9 +116,9 @@ def _calibrate(model: Model, made: Sequence[Rehearsal], rows: Tensor, false_acce
 
 def _tried(model: Model, learned: Learned, wish: Wish) -> Trial:
     """Trains a map without a third of the classes, and says whether it wins when they are taught from five photos."""
-    fold = fold_of(learned.rows, THIRD, 0)
+    fold = fold_of(learned.rows, groups(int(learned.rows.max()) + 1), 0)
     if not transfer.enough(learned.rows[fold.fitted].bincount().tolist()):
-        return Trial("no map is trained: without a third of the classes, fewer than five have enough photos (five)")
+        return Trial("no map is trained: without the photos held out, fewer than five classes have enough (four)")
     fresh, seen = _fresh(model.branches, learned, fold)
     without = accuracy(fresh, seen, learned.rows, fold)
     fresh[1].see_through(complement(learned, fold.fitted, wish))
@@ -127,11 +127,17 @@ def _tried(model: Model, learned: Learned, wish: Wish) -> Trial:
     weight = calibration.balance(made, [1.0, 1.0])[1]
     fresh[1].weight.fill_(weight)
     with_map = accuracy(fresh, seen, learned.rows, fold)
-    held = f"on {int(fold.asked.sum())} base photos, a third of the classes held out as new"
+    new = len(learned.rows.unique()) - len(learned.rows[fold.fitted].unique())
+    held = f"on {int(fold.asked.sum())} base photos, {new} classes held out as new"
     text = f"harmonic mean {without:.1f} % without and {with_map:.1f} % with a trained map, {held}"
     if with_map <= without:
         return Trial(f"the map is not used: {text}")
     return Trial(f"the map is used: {text}", weight, tuple(made))
+
+
+def groups(classes: int) -> int:
+    """Into how many groups classes are parted, one of which is held out as new where a map is tried."""
+    return 3 if classes >= ENOUGH else classes
 
 
 def accuracy(branches: Sequence[Branch], features: Sequence[Tensor], rows: Tensor, fold: Fold) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.errors import FscilError
 from fscil.teach import transfer
-from fscil.teach.fitting import DEFAULTS, THIRD, Learned, Wish, fit
+from fscil.teach.fitting import DEFAULTS, Learned, Wish, fit, groups
 from fscil.teach.journal import Name, count
 from fscil.teach.looking import TURNS, Seen, glance, look
 from fscil.teach.model import Model
@@ -127,8 +127,9 @@ def _transferable(model: Model, photos: Sequence[int]) -> tuple[bool, str]:
         return False, "the encoder brings one branch alone, and a map needs a complementary one"
     if not model.complementary:
         return False, "a map is trained beside one frozen encoder alone"
-    if not transfer.enough([number for i, number in enumerate(photos) if i % THIRD]):
-        return False, "without a third of them, fewer than five classes have enough photos (five) to train anything on"
+    kept = [number - number // HELD_OUT for i, number in enumerate(photos) if i % groups(len(photos))]
+    if not transfer.enough(kept):
+        return False, "fewer than six classes have enough photos (five) to train on some and to try the map on others"
     return True, ""
 
 
