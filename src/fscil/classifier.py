@@ -21,6 +21,7 @@ from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.nn.branches import Views
 from fscil.teach import backbones, learning, modelfile, photos, teaching
+from fscil.teach.fitting import Wish
 from fscil.teach.looking import glance
 from fscil.teach.teaching import Lesson
 
@@ -128,7 +129,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def is_known(self, X: Any) -> NDArray[np.bool_]:
         """Whether each photo belongs to one of the classes, at the chosen rate of false acceptance."""
-        return self.model_.calibration.known(self._scores(X)).numpy()
+        features = self._features(X)
+        return self.model_.known(features).numpy()
+
+    def adjust(self, false_acceptance: float) -> Classifier:
+        """Moves the threshold of `is_known`; what it costs is then told by `model_.calibration.accepted`."""
+        check_is_fitted(self)
+        self.model_.calibration = self.model_.calibration.at(false_acceptance)
+        self.false_acceptance = false_acceptance
+        return self
 
     def forget(self, label: Any, *, erase: bool = False) -> Classifier:
         """Removes a class; with `erase` every trace of it, which is final."""
@@ -190,13 +199,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         called = [names[i] for i in order.tolist()]
         model = backbones.of_features(X.shape[1])
         plan = learning.plan_for(model, called, self.strength, self.random_state)
-        held = torch.tensor([i in plan.held for i in range(len(called))])
-        learned = learning.Learned(model.embed(_tensor(X[order])), learning.rows_of(called), held, None)
-        weaker = learning.learn_features(
-            model, learned, called, plan.strength, self.false_acceptance, seed=self.random_state
-        )
+        wish = Wish(strength=plan.strength, false_acceptance=self.false_acceptance, seed=self.random_state)
+        told = learning.learn_table(model, _tensor(X[order]), called, wish)
         self.model_ = model
-        return Lesson(len(called), advice=[weaker] if weaker and self.strength == "transfer" else [])
+        return Lesson(len(called), advice=[told] if told and model.origin.strength != "transfer" else [])
 
     def _check_settings(self) -> None:
         for name, allowed in (("strength", ("auto", "prototypes", "transfer")), ("views", get_args(Views))):
@@ -209,17 +215,22 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"random_state is {self.random_state!r}, but must be {meant}")
 
     def _scores(self, X: Any) -> Tensor:
+        features = self._features(X)
+        return self.model_.scores(features)
+
+    def _features(self, X: Any) -> list[Tensor]:
+        """Features of each branch (n, dim)."""
         check_is_fitted(self)
         if not self.model_.names:
             raise FscilError("every class was forgotten; teach one with partial_fit before asking")
         if self.model_.framing is None:
             X = validate_data(self, X, reset=False, dtype=np.float64)
-            return self.model_.scores(self.model_.embed(_tensor(X)))
+            return self.model_.embed(_tensor(X))
         X = _sources(X)
         seen = glance(self.model_, X)
         if seen.unreadable:
             raise FscilError(f"nothing was predicted: {photos.summary(seen.unreadable, len(X))}")
-        return self.model_.scores(seen.features)
+        return seen.features
 
     def _folder(self, X: Any) -> tuple[Sequence[Path], list[str]]:
         if not isinstance(X, str | Path):

@@ -1,34 +1,31 @@
 """Probabilities and "not sure": fitted numbers do what they promise on the photos they were fitted on."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fscil.errors import FscilError
+from fscil.nn.branches import Branch
 from fscil.teach import calibration
-from fscil.teach.calibration import (
-    MOST,
-    Calibration,
-    Rehearsal,
-    auroc,
-    balance,
-    fit,
-    place_in_class,
-    rehearsals,
-    thinned,
-)
+from fscil.teach.backbones import Features
+from fscil.teach.calibration import Calibration, auroc, balance, fit
+from fscil.teach.rehearsal import MOST, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse
 
 
 def noisy(photos: int, classes: int, noise: float, seed: int = 0) -> Rehearsal:
-    """Two relations of which the first is right and noisy, the second mostly noise."""
+    """Two relations of which the first is right and noisy, the second mostly noise; every other photo is unknown."""
     rng = torch.Generator().manual_seed(seed)
-    truth = torch.arange(photos) % classes
-    right = torch.nn.functional.one_hot(truth, classes).float()
-    return Rehearsal(
-        [right + noise * torch.randn(photos, classes, generator=rng), torch.randn(photos, classes, generator=rng)],
-        truth,
-    )
+    truth = torch.arange(2 * photos) // 2 % classes
+    truth[1::2] = -1
+    right = (truth[:, None] == torch.arange(classes)).float()
+    first, second = (torch.randn(2 * photos, classes, generator=rng) for _ in range(2))
+    return Rehearsal([right + noise * first, second], None, truth)
+
+
+def known(made: Rehearsal) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores by the first relation of the photos of known classes, and their columns."""
+    return made.scores([1.0, 0.0])[made.known], made.truth[made.known]
 
 
 numbers = st.lists(st.integers(-5, 5), min_size=1, max_size=12)
@@ -43,40 +40,66 @@ def test_auroc_is_the_share_of_pairs_in_the_right_order(known: list[int], unknow
 
 
 def test_probabilities_are_right_as_often_as_they_say() -> None:
-    made = [noisy(4000, 5, 0.6)]
-    c = fit(made, [1.0, 0.0], 0.05)
-    p = torch.softmax(c.temperature * made[0].scores([1.0, 0.0]), 1)
-    right = (p.argmax(1) == made[0].truth).float().mean()
+    made = noisy(4000, 5, 0.6)
+    c = fit([made], [1.0, 0.0], 0.05, 5)
+    scores, truth = known(made)
+    p = torch.softmax(c.temperature * scores, 1)
+    right = (p.argmax(1) == truth).float().mean()
     assert float(p.amax(1).mean()) == pytest.approx(float(right), abs=0.03)
     assert c.accuracy == pytest.approx(float(right))
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.3])
-def test_the_threshold_accepts_as_many_hidden_photos_as_allowed(rate: float) -> None:
-    made = [noisy(2000, 8, 0.5)]
-    c = fit(made, [1.0, 0.0], rate)
-    scores = made[0].scores([1.0, 0.0])
-    hidden = scores.scatter(1, made[0].truth[:, None], -torch.inf)
-    assert float(c.known(hidden).float().mean()) == pytest.approx(rate, abs=0.005)
-    assert c.accepted == pytest.approx(float(c.known(scores).float().mean()))
-    assert c.auroc == pytest.approx(auroc(c.fit_of(scores), c.fit_of(hidden)))
+def test_the_threshold_accepts_as_many_unknown_photos_as_allowed(rate: float) -> None:
+    made = noisy(2000, 8, 0.5)
+    c = fit([made], [1.0, 0.0], rate, 8)
+    unknown = made.scores([1.0, 0.0])[~made.known]
+    assert float(c.known(unknown).float().mean()) == pytest.approx(rate, abs=0.005)
+    assert c.accepted == pytest.approx(float(c.known(known(made)[0]).float().mean()), abs=0.005)
+    assert c.auroc == pytest.approx(auroc(c.fit_of(known(made)[0]), c.fit_of(unknown)))
+
+
+def test_the_threshold_can_be_moved_later() -> None:
+    made = noisy(2000, 8, 0.5)
+    moved, fresh = fit([made], [1.0, 0.0], 0.05, 8).at(0.2), fit([made], [1.0, 0.0], 0.2, 8)
+    assert moved == fresh
+    assert moved.accepted > fit([made], [1.0, 0.0], 0.05, 8).accepted
+    with pytest.raises(FscilError, match="does not know what another threshold would cost"):
+        Calibration(threshold=0.3).at(0.1)
+    with pytest.raises(FscilError, match=r"is 1.5, but must lie between 0 and 1"):
+        moved.at(1.5)
+
+
+def test_the_promise_holds_when_classes_are_added() -> None:
+    """Unknown photos fit the best of many classes better than the best of few."""
+    rng = torch.Generator().manual_seed(3)
+    evidence = torch.randn(4000, 256, generator=rng)
+    truth = torch.where(torch.arange(4000) % 2 == 0, -1, torch.arange(4000) % 16)
+    few = fit([Rehearsal([evidence[:, :16]], evidence[:, :16], truth)], [1.0], 0.05, 16)
+    fresh = torch.randn(4000, 256, generator=rng)
+    for classes in (16, 64, 256):
+        accepted = float(few.known(fresh[:, :classes]).float().mean())
+        assert accepted == pytest.approx(0.05, abs=0.03)
+    unmoved = Calibration(margin=few.margin, threshold=few.threshold)
+    assert float(unmoved.known(fresh).float().mean()) > 0.3
 
 
 def test_perfect_separation_does_not_make_certainty() -> None:
-    few = fit([noisy(20, 4, 0.0)], [1.0, 0.0], 0.05)
-    p = torch.softmax(few.temperature * noisy(20, 4, 0.0).scores([1.0, 0.0]), 1).amax()
+    made = noisy(20, 4, 0.0)
+    few = fit([made], [1.0, 0.0], 0.05, 4)
+    p = torch.softmax(few.temperature * known(made)[0], 1).amax()
     assert 0.9 < float(p) < 0.99
 
 
 def test_balance_silences_a_relation_that_is_noise() -> None:
-    assert balance([noisy(500, 5, 0.3)], [1.0, 1.0])[1] == float(calibration.WEIGHTS[0])
+    assert balance([noisy(500, 5, 0.3)], [1.0, 1.0])[1] == calibration.WEIGHTS[0]
     swapped = noisy(500, 5, 0.3)
-    swapped = Rehearsal(swapped.relations[::-1], swapped.truth)
-    assert balance([swapped], [1.0, 1.0])[1] == float(calibration.WEIGHTS[-1])
+    swapped = Rehearsal(swapped.relations[::-1], None, swapped.truth)
+    assert balance([swapped], [1.0, 1.0])[1] == calibration.WEIGHTS[-1]
 
 
 def test_too_few_photos_leave_everything_known() -> None:
-    c = fit([noisy(3, 3, 0.1)], [1.0, 0.0], 0.05)
+    c = fit([noisy(3, 3, 0.1)], [1.0, 0.0], 0.05, 3)
     assert c == Calibration(false_acceptance=0.05)
     assert bool(c.known(torch.full((4, 3), -9.0)).all())
     assert balance([noisy(3, 3, 0.1)], [1.0, 0.7]) == [1.0, 0.7]
@@ -90,22 +113,37 @@ def test_one_class_has_no_second_best() -> None:
 def test_a_rehearsal_knows_half_of_the_classes_from_five_photos() -> None:
     rows = torch.arange(4).repeat_interleave(8)
     features = torch.arange(32.0)[:, None].repeat(1, 2)  # the n-th photo of a class is larger than those before
-    held, held_rows = features[::8] + 100, torch.arange(4)
-    first, second = rehearsals(["euclid"], [features], rows, [held], held_rows)
-    few, all_of_them = torch.tensor([2.0, 10.0, 18.0, 26.0]), torch.tensor([3.5, 11.5, 19.5, 27.5])
+    asked = torch.arange(32) % 8 == 7
+    first, second = rehearse([Branch("C", Features(2), "euclid")], [features], rows, Fold(~asked, asked))
+    few, all_of_them = torch.tensor([2.0, 10.0, 18.0, 26.0]), torch.tensor([3.0, 11.0, 19.0, 27.0])
     for made, half in ((first, 0), (second, 1)):
         prototypes = torch.where(torch.arange(4) % 2 == half, few, all_of_them)
-        torch.testing.assert_close(made.relations[0], -(held[:, :1] - prototypes[None]).square())
+        torch.testing.assert_close(made.relations[0], -(features[asked, :1] - prototypes[None]).square())
+        assert made.truth.tolist() == [0, 1, 2, 3]
 
 
-def test_two_classes_suffice_to_calibrate() -> None:
-    c = fit([noisy(400, 2, 0.2)], [1.0, 0.0], 0.05)
-    scores = noisy(400, 2, 0.2, seed=1).scores([1.0, 0.0])
-    assert c.threshold is not None
-    assert np.isfinite(c.threshold)
-    assert float(c.known(scores).float().mean()) > 0.8
-    hidden = scores.scatter(1, scores.argmin(1, keepdim=True), -torch.inf)
-    assert bool(c.fit_of(hidden).isfinite().all())
+def test_classes_that_play_the_unknown_are_hidden_from_what_is_fitted() -> None:
+    rows = torch.arange(12).repeat_interleave(6)
+    hidden: list[int] = []
+    for fold in folds(rows):
+        away = set(range(12)) - set(rows[fold.fitted].tolist())
+        hidden += away
+        assert away
+        assert not (fold.fitted & fold.asked).any()
+        made = rehearse([Branch("C", Features(2), "euclid")], [torch.rand(72, 2)], rows, fold)[0]
+        assert set(rows[fold.asked][~made.known].tolist()) == away
+    assert sorted(hidden) == list(range(12))
+
+
+def test_one_class_cannot_be_rehearsed() -> None:
+    assert folds(torch.zeros(9, dtype=torch.int64)) == []
+
+
+def test_photos_that_an_encoder_was_trained_on_are_not_asked_about() -> None:
+    rows, held = torch.arange(4).repeat_interleave(5), torch.arange(20) % 5 == 0
+    for fold in folds(rows, held):
+        assert torch.equal(fold.asked, held)
+        assert not (fold.fitted & held).any()
 
 
 @given(st.lists(st.integers(0, 5), max_size=30))
@@ -114,12 +152,11 @@ def test_places_count_what_came_before(classes: list[int]) -> None:
     assert place_in_class(rows).tolist() == [classes[:i].count(label) for i, label in enumerate(classes)]
 
 
-@pytest.mark.parametrize("photos", [3, 1000, 5000])
-def test_many_classes_are_calibrated_on_fewer_photos(photos: int) -> None:
-    held = torch.arange(2 * photos) % 2 == 0
-    shown = thinned(held, 2000)
-    assert not (shown & ~held).any()
-    assert int(shown.sum()) * 2000 <= MOST
-    assert int(shown.sum()) * 2000 > MOST / 2 or bool((shown == held).all())
-    places = shown.nonzero()[:, 0]
-    assert len(set((places[1:] - places[:-1]).tolist())) == 1  # evenly spread
+@pytest.mark.parametrize("classes", [3, 600])
+def test_many_classes_are_calibrated_on_fewer_photos(classes: int) -> None:
+    rows = torch.arange(classes).repeat_interleave(10)
+    whole = (rows % 3 == 0) | (place_in_class(rows) % 5 == 0)
+    shown = fold_of(rows, 3, 0).asked
+    assert not (shown & ~whole).any()
+    assert int(shown.sum()) * 6 * classes <= MOST
+    assert bool((shown == whole).all()) == (classes == 3)

@@ -38,12 +38,12 @@ def test_one_look_tells_every_session(tmp_path: Path, monkeypatch: pytest.Monkey
     spec = importlib.util.spec_from_file_location("practitioner", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    sessions, tiny = album_benchmark(tmp_path), partial(Classifier, "tiny", pixels=32)
+    sessions, tiny = album_benchmark(tmp_path), partial(Classifier, pixels=32)
     monkeypatch.setattr(script, "Classifier", tiny)
     monkeypatch.setattr(fscil, "benchmark", lambda *_, **__: sessions)
-    result = script.run(tmp_path, "prototypes", "one", 0, False)
+    result = script.run(tmp_path, "tiny", "prototypes", "one", 0, False)
 
-    model, expected = tiny(strength="prototypes"), []
+    model, expected = tiny("tiny", strength="prototypes"), []
     for session in sessions.sessions():
         files, names = script.photos(session, sessions)
         model.partial_fit(files, names)

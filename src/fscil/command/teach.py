@@ -30,7 +30,9 @@ def learn(
     /,
     *,
     save: Annotated[Path, Parameter(help="model file to write")],
-    strength: Annotated[Strength, Parameter(help="auto: transfer where the photos suffice; full: as --train")] = "auto",
+    strength: Annotated[
+        Strength, Parameter(help="auto: prototypes, and transfer where it costs little and wins; full: as --train")
+    ] = "auto",
     train: Annotated[bool, Parameter(help="train KT-RCNet end to end; continues if stopped", negative=())] = False,
     recipe: Annotated[str | None, Parameter(help="with --train: recipe of KT-RCNet")] = None,
     encoder: Annotated[
@@ -262,6 +264,24 @@ def _be_strict(strict: bool, unreadable: int, total: int) -> None:
         raise FscilError(f"{unreadable} of {total} photos could not be read, and --strict makes that an error")
 
 
+def adjust(
+    model: Saved,
+    /,
+    *,
+    false_acceptance: Annotated[float, Parameter(help="share of unknown photos that may be taken for known")],
+) -> None:
+    """Move the threshold of "not sure" and say what that costs."""
+    from fscil.teach import modelfile
+
+    with modelfile.editing(model) as known:
+        before, after = known.calibration, known.calibration.at(false_acceptance)
+        known.calibration = after
+    rates = f"{100 * before.false_acceptance:g} % before, {100 * after.false_acceptance:g} % now"
+    refused = f"{100 * (1 - (before.accepted or 0)):.0f} % before, {100 * (1 - (after.accepted or 0)):.0f} % now"
+    show.say(f"unknown photos taken for known: {rates}; known photos that are not sure: {refused}")
+    show.say(f"as measured on {after.photos} held-out base photos; fscil evaluate measures it on yours")
+
+
 def card(model: Saved, /) -> None:
     """Say what a model is, what it knows and how good it is."""
     from fscil.teach import modelfile
@@ -319,7 +339,7 @@ def _complain(sentences: Iterable[str]) -> None:
         print(f"fscil: {sentence}", file=sys.stderr)
 
 
-VERBS = (learn, teach, predict, forget, rename, undo, classes, evaluate, card, export, explain)
+VERBS = (learn, teach, predict, forget, rename, undo, classes, evaluate, adjust, card, export, explain)
 
 
 def register(app: App) -> None:

@@ -29,9 +29,9 @@ from fscil.data.episodes import Sampling, Task, check_share, class_pool, episode
 from fscil.data.images import Augment, Framing
 from fscil.data.sessions import Benchmark, Session
 from fscil.methods.shared.base import base_plan, fit_cosine_classifier, freeze
-from fscil.methods.shared.method import Common, PlannedStage, Prototypical
+from fscil.methods.shared.method import Common, PlannedStage, Prototypical, cosine_branch
 from fscil.nn.attention import SetAttention
-from fscil.nn.branches import Branch, Branches
+from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import class_means
 from fscil.running.descent import Descent
@@ -70,7 +70,7 @@ class Method(Prototypical):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = Branches([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.branches = Branches([cosine_branch("B", encoder, config)])
         self.attention = SetAttention(encoder.dim, config.dropout, layer_norm=True)
         for parameter in self.attention.output.parameters():
             parameter.data.mul_(config.start)
@@ -122,7 +122,7 @@ class Method(Prototypical):
         """Features (n, d) whose gradient is scaled by the encoder's rate."""
         f = self.branches[0].encode(images)
         f = f.detach() + self.config.encoder_rate * (f - f.detach())
-        return f @ self.branches[0].whitening
+        return self.branches[0].whitened(f)
 
     def relations(self, queries: Tensor, prototypes: Tensor) -> Tensor:
         """Cosine (n, c) of each query (n, d) and the prototypes (c, d), after they have attended to each other."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from fscil.data.sessions import Session
 from fscil.methods.shared.base import base_plan, fit_cosine_classifier
-from fscil.methods.shared.method import Common, Frozen, PlannedStage
-from fscil.nn.branches import Branch, Branches
+from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch
+from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.running.training import Run
 
@@ -25,7 +25,7 @@ class Method(Frozen):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = Branches([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.branches = Branches([cosine_branch("B", encoder, config)])
 
     def learn_base(self, session: Session, run: Run) -> None:
         fit_cosine_classifier(self, self.branches[0].encoder, session, run)

@@ -34,8 +34,8 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.shared.base import Net, cross_entropy, freeze, label_rows, prepare, training_pixels
 from fscil.methods.shared.finetuned import Finetuned, Gradient
-from fscil.methods.shared.method import Common, Needs, PlannedStage
-from fscil.nn.branches import Branch, Branches
+from fscil.methods.shared.method import Common, Needs, PlannedStage, cosine_branch
+from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import LinearHead
 from fscil.nn.memory import ExemplarMemory, stored
@@ -84,7 +84,7 @@ class Method(Finetuned):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = Branches([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.branches = Branches([cosine_branch("B", encoder, config)])
         self.box = Box(encoder, last_kernels(encoder, config.layers), config.bound)
         self.memory = ExemplarMemory()
 

@@ -35,8 +35,8 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods._fact import Reserved
 from fscil.methods.shared.base import Net, base_plan, cross_entropy, freeze, label_rows, prepare, training_pixels
-from fscil.methods.shared.method import Common, Needs, PlannedStage, Prototypical
-from fscil.nn.branches import Branch, Branches
+from fscil.methods.shared.method import Common, Needs, PlannedStage, Prototypical, cosine_branch
+from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.noise import beta
 from fscil.nn.prototypes import Prototypes
@@ -68,7 +68,7 @@ class Method(Prototypical):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = Branches([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.branches = Branches([cosine_branch("B", encoder, config)])
         self.virtual = Prototypes(encoder.dim)
 
     def check(self, benchmark: Benchmark) -> None:
@@ -130,7 +130,7 @@ class Method(Prototypical):
     def by_way(self, features: Tensor) -> Tensor:
         """Cosine to the nearest virtual prototypes times the cosine of these to each class, summed: (n, classes)."""
         W = self.branches[0].prototypes.means()
-        V = F.normalize(self.virtual.means() @ self.branches[0].whitening, dim=1)
+        V = F.normalize(self.branches[0].whitened(self.virtual.means()), dim=1)
         near = F.normalize(features, dim=1) @ V.T
         nearest = near.topk(min(self.config.neighbours, len(V)), 1)
         kept = torch.zeros_like(near).scatter(1, nearest.indices, nearest.values)

@@ -27,7 +27,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, own_base, planned
 from fscil.methods.shared.base import fit_cosine_classifier, freeze
-from fscil.methods.shared.method import Common, Frozen, PlannedStage, embed_all
+from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch, embed_all
 from fscil.methods.shared.resa import Objective, Seen, task_loss
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
@@ -106,7 +106,7 @@ class Method(Frozen):
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
         c, f2 = config, deepcopy(encoder)
-        B = Branch("B", encoder, "cosine", c.views, unit=c.unit)
+        B = cosine_branch("B", encoder, c)
         C = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
         self.branches = nn.ModuleList([B, C])
 

@@ -27,7 +27,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.shared.base import Net, base_plan, fit_base, fit_cosine_classifier
 from fscil.methods.shared.finetuned import Finetuned
-from fscil.methods.shared.method import Common, Needs, PlannedStage
+from fscil.methods.shared.method import Common, Needs, PlannedStage, cosine_branch
 from fscil.nn import encoders
 from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
@@ -64,8 +64,8 @@ class Method(Finetuned):
         device = next(encoder.parameters()).device
         second = encoders.build(config.second, config.pixels).to(device).to(memory_format=torch.channels_last)
         second.precision = encoder.precision
-        first = Branch("A", encoder, "cosine", config.views, unit=config.unit)
-        other = Branch("B", second, "cosine", config.views, config.second_weight, config.unit)
+        first, other = cosine_branch("A", encoder, config), cosine_branch("B", second, config)
+        other.weight.fill_(config.second_weight)
         self.branches = Branches([first, other])
 
     @property

@@ -27,8 +27,8 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.shared.base import Net, base_plan, fit_base
 from fscil.methods.shared.finetuned import Finetuned, Gradient
-from fscil.methods.shared.method import Common, Needs, PlannedStage
-from fscil.nn.branches import Branch, Branches
+from fscil.methods.shared.method import Common, Needs, PlannedStage, cosine_branch
+from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import LinearHead
 from fscil.nn.masks import SoftMask, masked, masks
@@ -69,7 +69,7 @@ class Method(Finetuned):
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
         masked(encoder, config.capacity, config.minor == "soft")
-        self.branches = Branches([Branch("B", encoder, "cosine", config.views, unit=config.unit)])
+        self.branches = Branches([cosine_branch("B", encoder, config)])
 
     def check(self, benchmark: Benchmark) -> None:
         if len(self.encoder.stages) == 1 or not masks(self.encoder.last_block):

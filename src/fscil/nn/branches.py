@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from fscil.nn.encoders import Encoder
 from fscil.nn.prototypes import Prototypes
-from fscil.nn.relations import LinearForm, Relation, linear_form, mean_of_labels, query_form, relate
+from fscil.nn.relations import LinearForm, Relation, linear_form, query_form, relate
+from fscil.nn.whitening import Whitening, spread, whitening
 
 Views = Literal["one", "flip", "flip+shift"]
 
@@ -32,6 +33,7 @@ class Branch(nn.Module):
 
     weight: Tensor
     feature_scale: Tensor
+    centre: Tensor
     whitening: Tensor
 
     def __init__(
@@ -42,13 +44,15 @@ class Branch(nn.Module):
         views: Views = "one",
         weight: float = 1.0,
         unit: bool = False,
+        unit_means: bool = False,
     ):
         super().__init__()
-        self.name, self.relation, self.views, self.unit = name, relation, views, unit
+        self.name, self.relation, self.views, self.unit, self.unit_means = name, relation, views, unit, unit_means
         self.encoder = encoder
         self.prototypes = Prototypes(encoder.dim)
         self.register_buffer("weight", torch.tensor(weight))
         self.register_buffer("feature_scale", torch.tensor(1.0))
+        self.register_buffer("centre", torch.zeros(encoder.dim))
         self.register_buffer("whitening", torch.eye(encoder.dim))
 
     def encode(self, images: Tensor, encoder: Encoder | None = None) -> Tensor:
@@ -64,25 +68,29 @@ class Branch(nn.Module):
         return torch.stack([self.encode(view, encoder) for view in test_views(images, self.views)]).mean(0)
 
     def embed(self, images: Tensor) -> Tensor:
-        """Features (n, dim) averaged over the test views and whitened."""
-        return self.pooled(images) @ self.whitening
+        """Features (n, dim) as they are compared: averaged over the test views and whitened."""
+        return self.whitened(self.pooled(images))
+
+    def whitened(self, pooled: Tensor) -> Tensor:
+        """Pooled features (n, dim) centred and whitened and, for `unit_means`, of length 1 before means are taken."""
+        f = (pooled - self.centre) @ self.whitening
+        return F.normalize(f, dim=1) if self.unit_means else f
 
     @torch.no_grad()
-    def whiten(self, features: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
-        """Fits the whitening to features (n, dim) that were embedded without it, and gives them whitened.
+    def whiten(self, pooled: Tensor, labels: Tensor, shrinkage: float = 0.0) -> Tensor:
+        """Fits the whitening to pooled features (n, dim) and gives them whitened; shrinkage 0: what the data ask for.
 
-        Directions in which images of one class differ count less: S^-1/2 of the within-class covariance S, shrunk
-        towards a multiple of the identity by the share `shrinkage` (1: no whitening); the mean variance stays.
+        Only `unit_means` are centred as well: other relations were defined without.
         """
-        _, means = mean_of_labels(features, labels)
-        rest = (features - means[torch.unique(labels, return_inverse=True)[1]]).double()
-        S = rest.T @ rest / len(rest)
-        level = S.trace() / len(S)
-        if level == 0:  # one image of each class tells nothing about how images of a class differ
-            return features
-        variances, directions = torch.linalg.eigh((1 - shrinkage) * S + shrinkage * level * torch.eye(len(S)))
-        self.whitening.copy_(directions @ torch.diag((level / variances).sqrt()) @ directions.T)
-        return features @ self.whitening
+        found = spread(pooled, labels)
+        made = whitening(found, shrinkage or found.shrinkage)
+        self.see_through(made if self.unit_means else made._replace(centre=torch.zeros_like(made.centre)))
+        return self.whitened(pooled)
+
+    def see_through(self, made: Whitening) -> None:
+        """From now on features are centred and whitened like this."""
+        self.centre.copy_(made.centre)
+        self.whitening.copy_(made.matrix)
 
     @property
     def passes(self) -> int:
@@ -95,6 +103,10 @@ class Branch(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.relate(self.embed(images))
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        state.setdefault(f"{prefix}centre", torch.zeros_like(self.centre))  # states of before there was one
+        super()._load_from_state_dict(state, prefix, *rest)
 
 
 class Branches(nn.ModuleList):
@@ -124,7 +136,7 @@ def embed_shared(
         if way not in pooled:
             pooled[way] = branch.pooled(images, instead.get(branch.encoder)), branch.feature_scale
         f, scale = pooled[way]
-        features.append((branch.feature_scale / scale * f) @ branch.whitening)
+        features.append(branch.whitened(branch.feature_scale / scale * f))
     return features
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fscil.nn.branches import Branch, fused_form, fused_query
-from fscil.nn.relations import LinearForm
+from fscil.nn.relations import LinearForm, evidence_form
 
 MANY = 1000  # classes per thread from which it pays to share them out
 
@@ -26,11 +26,17 @@ class Readout:
 
     def scores(self, features: Sequence[Tensor]) -> Tensor:
         """As `fused_scores`: features of each branch (n, d_b) -> (n, classes)."""
-        form = self._current()
-        query, offset = fused_query(self.branches, features)
+        form = self.form()
+        seen = [f for branch, f in zip(self.branches, features, strict=True) if branch.weight]
+        query, offset = fused_query(self._heard(), seen)
         return _product(query[:, : form.keys.shape[1]], form.keys) + form.bias + offset.unsqueeze(1)
 
-    def _current(self) -> LinearForm:
+    def _heard(self) -> list[Branch]:
+        """The branches that have a say in the sum."""
+        return [branch for branch in self.branches if branch.weight]
+
+    def form(self) -> LinearForm:
+        """Keys and biases of all classes."""
         if self._form is not None and not self._changed:
             return self._form
         labels = self.branches[0].prototypes.classes
@@ -48,20 +54,40 @@ class Readout:
 
     def _form_of(self, rows: Tensor) -> LinearForm:
         """The form of some rows; relations to one and the same unit feature are added up, which halves the product."""
-        form = fused_form(self.branches, rows)
-        if not self._same_query():
+        heard = self._heard()
+        form = fused_form(heard, rows)
+        if not _same_query(heard):
             return form
-        parts = form.keys.split([branch.encoder.dim for branch in self.branches], 1)
-        maps = [branch.feature_scale * branch.whitening.T for branch in self.branches]
+        parts = form.keys.split([branch.encoder.dim for branch in heard], 1)
+        maps = [branch.feature_scale * branch.whitening.T for branch in heard]
         keys = torch.stack([part @ A for part, A in zip(parts, maps, strict=True)]).sum(0)
         return LinearForm(keys, form.bias)
 
-    def _same_query(self) -> bool:
-        """Whether all branches see the first one's feature, of length 1, through a map of their own."""
-        first, *others = self.branches
-        same = all(b.encoder is first.encoder and b.unit and b.views == "one" for b in self.branches)
-        plain = float(first.feature_scale) == 1 and torch.equal(first.whitening, torch.eye(first.encoder.dim))
-        return same and plain and first.relation == "cosine" and all(b.relation == "euclid" for b in others)
+
+class Evidence(Readout):
+    """For each class how far features lie beyond the midpoint between it and the centre, summed over branches."""
+
+    def __init__(self, branches: Sequence[Branch], typical: float):
+        super().__init__(branches)
+        self.typical = typical
+
+    def scores(self, features: Sequence[Tensor]) -> Tensor:
+        form = self.form()
+        return _product(torch.cat(list(features), 1).float(), form.keys) + form.bias
+
+    def _form_of(self, rows: Tensor) -> LinearForm:
+        banks = [branch.prototypes for branch in self.branches]
+        forms = [evidence_form(bank.means(rows), bank.counts[rows], self.typical) for bank in banks]
+        return LinearForm(torch.cat([f.keys for f in forms], 1), torch.stack([f.bias for f in forms]).sum(0))
+
+
+def _same_query(branches: Sequence[Branch]) -> bool:
+    """Whether all branches see the first one's feature, of length 1, through a map of their own."""
+    first, *others = branches
+    same = all(b.encoder is first.encoder and b.unit and b.views == "one" for b in branches)
+    plain = float(first.feature_scale) == 1 and torch.equal(first.whitening, torch.eye(first.encoder.dim))
+    straight = not any(b.unit_means or b.centre.any() for b in branches)
+    return same and plain and straight and first.relation == "cosine" and all(b.relation == "euclid" for b in others)
 
 
 def _product(query: Tensor, keys: Tensor) -> Tensor:

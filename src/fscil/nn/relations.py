@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Relation = Literal["cosine", "euclid"]
+LEAST_TIGHT = 0.02  # mean cosine of two photos of a class below which it is no class
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -54,6 +55,24 @@ def linear_form(relation: Relation, prototypes: Tensor) -> LinearForm:
     if relation == "cosine":
         return LinearForm(F.normalize(W, dim=1), W.new_zeros(len(W)))
     return LinearForm(2 * W / W.shape[1], -W.square().mean(1))
+
+
+def evidence_form(means: Tensor, counts: Tensor, typical: float) -> LinearForm:
+    """How far features of length 1 lie beyond the midpoint between the centre and a class, towards the class.
+
+    f . m / sqrt(T) - sqrt(T) / 2: the linear discriminant per unit of length. T is the squared length of the class mean
+    m (c, d) without the noise of its few photos (counts, (c,)), which is the mean cosine of two different photos of the
+    class; `typical` is T of most classes and counts as much as one photo.
+    """
+    T = (counts * means.square().sum(1) - 1 + typical) / counts
+    length = T.clamp(min=LEAST_TIGHT).sqrt()
+    return LinearForm(means / length[:, None], -length / 2)
+
+
+def tightness(means: Tensor, counts: Tensor) -> Tensor:
+    """Mean cosine of two different photos of each class, from means (c, d) of features of length 1: (several,)."""
+    several = counts > 1
+    return (counts[several] * means[several].square().sum(1) - 1) / (counts[several] - 1)
 
 
 def query_form(relation: Relation, features: Tensor) -> tuple[Tensor, Tensor]:

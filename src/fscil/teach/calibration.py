@@ -1,28 +1,25 @@
-"""From scores to probabilities and to "not sure", fitted on photos of base classes that were kept from training.
-
-Rehearsals imitate what comes later: in each, half of the classes have prototypes of at most five photos, as if they had
-just been taught. Unknown photos are imitated by hiding the class a photo belongs to.
-"""
+"""From scores to probabilities and to "not sure", fitted on photos and classes that nothing else was fitted to."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fscil.nn.relations import Relation, mean_of_labels, relate
+from fscil.errors import FscilError
+from fscil.teach.rehearsal import Rehearsal
 
-SHOTS = 5
 TEMPERATURES = torch.logspace(-2, 9, 45, base=2)
-WEIGHTS = torch.logspace(-3, 3, 13, base=2)
+WEIGHTS = (0.0, *torch.logspace(-3, 3, 13, base=2).tolist())
 MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 FEWEST = 8  # held-out photos below which nothing is fitted
-MOST = 3_000_000  # scores on which weights and temperature are searched; more only take longer
 ODD = 0.05  # share of held-out photos that count as unlike their class
+SUMMARY = 401  # quantiles that a model keeps of held-out fits
+HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
 
 
 @dataclass(frozen=True)
@@ -30,119 +27,130 @@ class Calibration:
     """Numbers fitted on held-out base photos; the defaults stand where there were too few of them."""
 
     temperature: float = 16.0  # probabilities are softmax(temperature * scores)
-    margin: float = 0.0  # a photo's fit is its best score + margin * its lead over the second best
+    margin: float = 0.0  # a photo's fit is its best evidence + margin * its lead over the second best
     threshold: float | None = None  # fit below which a photo is "not sure"; None: every photo counts as known
     odd: float | None = None  # similarity to its class below which a taught photo is unlike the others
     false_acceptance: float = 0.05  # share of unknown photos that may be taken for known
     accuracy: float | None = None  # share of the held-out photos that are recognised
     accepted: float | None = None  # share of the held-out photos that are known at this threshold
-    auroc: float | None = None  # probability that a known photo fits better than one whose class is hidden
+    auroc: float | None = None  # probability that a known photo fits better than an unknown one
     photos: int = 0  # held-out photos
+    tightness: float | None = None  # mean cosine of two photos of a class; None: the scores are all evidence there is
+    classes: int = 0  # for so many classes the threshold was measured; 0: it was not noted
+    growth: float = 0.0  # by so much the fit of unknown photos grows when the number of classes doubles
+    known_fits: tuple[float, ...] = ()  # evenly spaced quantiles of the fits of held-out photos of known classes
+    unknown_fits: tuple[float, ...] = ()  # and of classes that were held out
 
-    def fit_of(self, scores: Tensor) -> Tensor:
-        """How well photos with these scores (n, classes) fit what the model knows (n,)."""
-        if scores.shape[1] < 2:
-            return scores.amax(1)
-        best, second = scores.topk(2, 1).values.unbind(1)
+    def fit_of(self, evidence: Tensor) -> Tensor:
+        """How well photos with this evidence (n, classes) fit what the model knows (n,), at the measured number."""
+        shift = self.shift(evidence.shape[1])
+        if evidence.shape[1] < 2:
+            return evidence.amax(1) - shift
+        best, second = evidence.topk(2, 1).values.unbind(1)
         lead = torch.where(second.isneginf(), 0.0, best - second)  # a hidden class leads over nothing
-        return best + self.margin * lead
+        return best + self.margin * lead - shift
 
-    def known(self, scores: Tensor) -> Tensor:
-        """Whether photos with these scores (n, classes) belong to a class of the model (n,)."""
+    def shift(self, classes: int) -> float:
+        """By how much unknown photos fit a model of so many classes better than the one that was measured."""
+        return self.growth * math.log2(classes / self.classes) if self.classes and classes else 0.0
+
+    def known(self, evidence: Tensor) -> Tensor:
+        """Whether photos with this evidence (n, classes) belong to a class of the model (n,)."""
         if self.threshold is None:
-            return torch.ones(len(scores), dtype=torch.bool)
-        return self.fit_of(scores) >= self.threshold
+            return torch.ones(len(evidence), dtype=torch.bool)
+        return self.fit_of(evidence) >= self.threshold
+
+    def at(self, false_acceptance: float) -> Calibration:
+        """The same with another share of unknown photos that may be taken for known."""
+        if not 0 < false_acceptance < 1:
+            raise FscilError(f"the false acceptance is {false_acceptance}, but must lie between 0 and 1")
+        if not self.unknown_fits:
+            why = "too few base photos were held out, or an earlier version made it"
+            raise FscilError(f"this model does not know what another threshold would cost ({why}); learn it again")
+        threshold = float(np.quantile(self.unknown_fits, 1 - false_acceptance))
+        accepted = float((np.array(self.known_fits) >= threshold).mean())
+        return replace(self, threshold=threshold, false_acceptance=false_acceptance, accepted=accepted)
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """Relations of each branch (photos, classes) of held-out photos, and their true columns (photos,)."""
-
-    relations: list[Tensor]
-    truth: Tensor
-
-    def scores(self, weights: Sequence[float]) -> Tensor:
-        return torch.stack([w * relation for w, relation in zip(weights, self.relations, strict=True)]).sum(0)
-
-
-def rehearsals(
-    relations: Sequence[Relation], train: Sequence[Tensor], rows: Tensor, held: Sequence[Tensor], held_rows: Tensor
-) -> list[Rehearsal]:
-    """Two rehearsals, each with few photos for another half of the classes.
-
-    `train` and `held` hold the features of each branch, `rows` and `held_rows` their classes 0 ... k - 1.
-    """
-    place, made = place_in_class(rows), []
-    for half in (0, 1):
-        used = (place < SHOTS) | (rows % 2 != half)
-        prototypes = [mean_of_labels(f[used], rows[used])[1] for f in train]
-        closeness = [relate(r, f, W) for r, f, W in zip(relations, held, prototypes, strict=True)]
-        made.append(Rehearsal(closeness, held_rows))
-    return made
-
-
-def place_in_class(rows: Tensor) -> Tensor:
-    """For each photo how many photos of its class come before it (n,)."""
-    counts, order = rows.bincount(), rows.argsort(stable=True)
-    place = torch.zeros_like(rows)
-    place[order] = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows[order]]
-    return place
-
-
-def thinned(held: Tensor, scores: int) -> Tensor:
-    """A mask (n,) with only so many of the held-out photos, evenly spread, that at `scores` for each there are MOST."""
-    positions = held.nonzero()[:, 0]
-    shown = torch.zeros_like(held)
-    shown[positions[:: max(1, math.ceil(len(positions) * scores / MOST))]] = True
-    return shown
-
-
-def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float) -> Calibration:
-    """Temperature, margin and threshold for scores with these branch weights."""
-    scores, truth = torch.cat([r.scores(weights) for r in made]), torch.cat([r.truth for r in made])
-    if len(truth) < 2 * FEWEST or scores.shape[1] < 2:
+def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float, classes: int) -> Calibration:
+    """Temperature, margin and threshold of a model of so many classes whose branches have these weights."""
+    photos = sum(int(r.known.sum()) for r in made)
+    if photos < 2 * FEWEST or not any(bool((~r.known).any()) for r in made):
         return Calibration(false_acceptance=false_acceptance)
-    temperature = min(TEMPERATURES.tolist(), key=lambda t: _loss(t * scores, truth))
-    hidden = scores.scatter(1, truth[:, None], -torch.inf)
-    trials = [Calibration(temperature, margin) for margin in (MARGINS if scores.shape[1] > 2 else (0.0,))]
-    areas = [auroc(c.fit_of(scores), c.fit_of(hidden)) for c in trials]
-    best = trials[int(np.argmax(areas))]
-    known, unknown = best.fit_of(scores), best.fit_of(hidden)
-    threshold = float(unknown.quantile(1 - false_acceptance))
-    own = torch.cat([r.relations[0] for r in made]).gather(1, truth[:, None])
-    return Calibration(
+    scores = [(r.scores(weights)[r.known], r.truth[r.known]) for r in made]
+    temperature = min(TEMPERATURES.tolist(), key=lambda t: _loss(t, scores))
+    right = sum(int((s.argmax(1) == truth).sum()) for s, truth in scores)
+    trials = [_fits(made, weights, margin, classes) for margin in MARGINS]
+    best = trials[int(np.argmax([trial.auroc for trial in trials]))]
+    own = torch.cat([r.relations[0][r.known].gather(1, r.truth[r.known, None]) for r in made])
+    fitted = replace(
+        best,
         temperature=temperature,
-        margin=best.margin,
-        threshold=threshold,
         odd=float(own.quantile(ODD)),
-        false_acceptance=false_acceptance,
-        accuracy=float((scores.argmax(1) == truth).float().mean()),
-        accepted=float((known >= threshold).float().mean()),
-        auroc=max(areas),
-        photos=len(truth) // 2,  # each was in two rehearsals
+        accuracy=right / photos,
+        photos=photos // 2,  # each was in two rehearsals
     )
+    return fitted.at(false_acceptance)
+
+
+def _fits(made: Sequence[Rehearsal], weights: Sequence[float], margin: float, classes: int) -> Calibration:
+    """How known and unknown photos fit with a margin, brought to the number of classes of the model."""
+    plain = Calibration(margin=margin)
+    evidence = [r.evidence if r.evidence is not None else r.scores(weights) for r in made]
+    growth = float(np.mean([_growth(plain, e[~r.known]) for e, r in zip(evidence, made, strict=True)]))
+    known, unknown = [], []
+    for e, r in zip(evidence, made, strict=True):
+        fits = replace(plain, growth=growth, classes=classes).fit_of(e)
+        known.append(fits[r.known])
+        unknown.append(fits[~r.known])
+    return replace(
+        plain,
+        classes=classes,
+        growth=growth,
+        auroc=auroc(torch.cat(known), torch.cat(unknown)),
+        known_fits=_summary(torch.cat(known)),
+        unknown_fits=_summary(torch.cat(unknown)),
+    )
+
+
+def _growth(plain: Calibration, evidence: Tensor) -> float:
+    """By how much unknown photos (n, classes) fit all classes better than half of them, in the mean and at the top."""
+    count = evidence.shape[1]
+    if count < 2 or not len(evidence):
+        return 0.0
+    rng, levels = torch.Generator().manual_seed(0), torch.tensor([0.8, 0.85, 0.9, 0.95])
+    whole = plain.fit_of(evidence).quantile(levels).mean()
+    halves = [torch.randperm(count, generator=rng)[: math.ceil(count / 2)] for _ in range(HALVES)]
+    parts = torch.stack([plain.fit_of(evidence[:, half]).quantile(levels).mean() for half in halves])
+    return max(0.0, float(whole - parts.mean()) / math.log2(count / math.ceil(count / 2)))
+
+
+def _summary(fits: Tensor) -> tuple[float, ...]:
+    return tuple(float(f"{q:.6g}") for q in np.quantile(fits.numpy(), np.linspace(0, 1, min(SUMMARY, len(fits)))))
 
 
 def balance(made: Sequence[Rehearsal], weights: Sequence[float]) -> list[float]:
     """Branch weights with the last one changed to what predicts the rehearsals best."""
-    truth = torch.cat([r.truth for r in made])
-    if len(truth) < 2 * FEWEST or made[0].relations[0].shape[1] < 2:
+    if sum(int(r.known.sum()) for r in made) < 2 * FEWEST:
         return list(weights)
 
     def loss(last: float) -> float:
-        scores = torch.cat([r.scores([*weights[:-1], last]) for r in made])
-        return min(_loss(t * scores, truth) for t in TEMPERATURES.tolist())
+        scores = [(r.scores([*weights[:-1], last])[r.known], r.truth[r.known]) for r in made]
+        return min(_loss(t, scores) for t in TEMPERATURES.tolist())
 
-    return [*weights[:-1], min(WEIGHTS.tolist(), key=loss)]
+    return [*weights[:-1], min(WEIGHTS, key=loss)]
 
 
-def _loss(logits: Tensor, truth: Tensor) -> float:
+def _loss(temperature: float, parts: Sequence[tuple[Tensor, Tensor]]) -> float:
     """Cross-entropy that, as in Platt's scaling, counts one error more than was seen: certainty has to be earned."""
-    at = truth[:, None]
-    right = logits.log_softmax(1).gather(1, at).mean()
-    wrong = (logits.scatter(1, at, -torch.inf).logsumexp(1) - logits.logsumexp(1)).mean()
-    extra = 1 / (len(truth) + 2)
-    return -float((1 - extra) * right + extra * wrong)
+    right, wrong, photos = 0.0, 0.0, 0
+    for scores, truth in parts:
+        logits, at = temperature * scores, truth[:, None]
+        right += float(logits.log_softmax(1).gather(1, at).sum())
+        wrong += float((logits.scatter(1, at, -torch.inf).logsumexp(1) - logits.logsumexp(1)).clamp(min=-99).sum())
+        photos += len(truth)
+    extra = 1 / (photos + 2)
+    return -((1 - extra) * right + extra * wrong) / photos
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:

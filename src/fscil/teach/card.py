@@ -26,11 +26,24 @@ def card(model: Model) -> Iterator[str]:
         photos_used = count(c.photos, "held-out base photo")
         right = f"{100 * (c.accuracy or 0):.1f} % right"
         yield f"{photos_used}, half of the classes known from at most five photos: {right}."
-        yield f"Unknown photos, imitated by hiding the class of each photo: AUROC {c.auroc:.3f}."
+        how = "photos of base classes that nothing was fitted to" if c.classes else "hiding the class of each photo"
+        yield f"Unknown photos, imitated by {how}: AUROC {c.auroc:.3f}."
         taken = f"{100 * (c.accepted or 0):.1f} % of the known photos are accepted"
         yield f"Where {100 * c.false_acceptance:g} % of the unknown photos are taken for known, {taken}."
+        yield from _promise(model)
     else:
         yield "Too few base photos to measure: probabilities are a guess and no photo is ever 'not sure'."
     yield "Measure it on photos of your own: fscil evaluate MODEL FOLDER."
     yield "# History"
     yield from (f"- {step.when} {step.text()}" for step in model.journal.steps)
+
+
+def _promise(model: Model) -> Iterator[str]:
+    """For how many classes "not sure" was measured, and what became of it since."""
+    measured, now = model.calibration.classes, len(model.names)
+    if not measured:
+        yield "This model was made by an earlier version and keeps its read-out; only fscil learn brings the new one."
+    elif now == measured:
+        yield f"This was measured for {count(measured, 'class', 'classes')}."
+    else:
+        yield f"This was measured for {count(measured, 'class', 'classes')}; for {now} the threshold moved with them."

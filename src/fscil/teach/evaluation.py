@@ -141,9 +141,10 @@ def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
         raise FscilError(f"none of the {count(len(sources), 'photo')} could be read, the first {seen.unreadable[0]}")
     truth = np.array([labels.get(names[p], -1) for p in seen.positions], dtype=np.int64)
     scores, known = model.scores(seen.features), torch.from_numpy(truth >= 0)
-    own, stranger = scores[known], scores[~known]
+    own, evidence = scores[known], model.evidence(seen.features)
+    familiar, stranger = evidence[known], evidence[~known]
     if known.all():
-        stranger = _hidden(model, own, truth)
+        stranger = _hidden(model, familiar, truth)
     predicted = np.array(list(model.names))[own.argmax(1).numpy()]
     sessions = {label: int(label >= model.base) for label in model.names}
     calibration, of_known = model.calibration, truth[truth >= 0]
@@ -154,11 +155,11 @@ def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
         ),
         metrics=session_metrics(of_known, predicted, sessions) if len(own) else None,
         confidence=float(model.probabilities(own).amax(1).mean()),
-        accepted=float(calibration.known(own).float().mean()),
+        accepted=float(calibration.known(familiar).float().mean()),
         unknown=tuple(name for name in folders if name not in labels and folders[name]),
         unknown_photos=int((~known).sum()),
         false_acceptance=float(calibration.known(stranger).float().mean()),
-        auroc=auroc(calibration.fit_of(own), calibration.fit_of(stranger)),
+        auroc=auroc(calibration.fit_of(familiar), calibration.fit_of(stranger)),
         weakest=_weakest(model, of_known, predicted),
         unreadable=tuple(seen.unreadable),
     )

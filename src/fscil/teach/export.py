@@ -21,41 +21,54 @@ from fscil.errors import FscilError
 from fscil.files import write_bytes, write_json
 from fscil.nn.branches import Branches, embed_shared, fused_form, fused_query
 from fscil.nn.folding import folded
+from fscil.nn.readout import Evidence
 from fscil.teach.model import Model
 from fscil.tensors import digest
 
 GRAPH, WEIGHTS, CLASSES = "model.onnx", "encoder.bin", "classes.json"
-CLASSIFIER = ("keys", "bias")
+CLASSIFIER = ("keys", "bias", "evidence_keys", "evidence_bias")
 INLINE = 1024  # bytes; smaller constants of the graph stay in it
-LAYOUT = 2  # of the graph; one that was exported with another is traced again
+LAYOUT = 3  # of the graph; one that was exported with another is traced again
 
 
 class Scores(nn.Module):
-    """RGB images (n, 3, p, p) with values 0..1 -> scores (n, classes)."""
+    """RGB images (n, 3, p, p) with values 0..1 -> scores (n, classes) and evidence (n, classes), if any."""
 
     keys: Tensor
     bias: Tensor
+    evidence_keys: Tensor
+    evidence_bias: Tensor
     mean: Tensor
     std: Tensor
 
     def __init__(self, model: Model):
         super().__init__()
         assert model.framing is not None
-        self.branches = Branches(deepcopy(model.branches))
+        heard = [branch for branch in model.branches if branch.weight]
+        self.branches = Branches(deepcopy(heard))
+        self.asked = [i for i, branch in enumerate(heard) if branch.unit_means and model.calibration.tightness]
         plain: dict[int, Any] = {}  # what is called like an encoder
         for branch in self.branches:  # without counting, devices and precision; shared encoders stay shared
             encoder = branch.encoder
             # Folded here: torch's exporter folds the same batch norms in one call and leaves them alone in another.
             branch.encoder = plain.setdefault(id(encoder), folded(nn.Sequential(encoder.stages, encoder.pool)))
-        form = fused_form(model.branches)
+        form = fused_form(heard)
         self.register_buffer("keys", form.keys.T.contiguous())
         self.register_buffer("bias", form.bias)
+        if self.asked:
+            form = Evidence([heard[i] for i in self.asked], model.calibration.tightness or 1.0).form()
+            self.register_buffer("evidence_keys", form.keys.T.contiguous())
+            self.register_buffer("evidence_bias", form.bias)
         self.register_buffer("mean", torch.tensor(model.framing.mean).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(model.framing.std).view(1, 3, 1, 1))
 
-    def forward(self, image: Tensor) -> Tensor:
-        query, offset = fused_query(self.branches, embed_shared(self.branches, (image - self.mean) / self.std))
-        return query @ self.keys + self.bias + offset.unsqueeze(1)
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        features = embed_shared(self.branches, (image - self.mean) / self.std)
+        query, offset = fused_query(self.branches, features)
+        scores = query @ self.keys + self.bias + offset.unsqueeze(1)
+        if not self.asked:
+            return (scores,)
+        return scores, torch.cat([features[i] for i in self.asked], 1) @ self.evidence_keys + self.evidence_bias
 
 
 def to_onnx(model: Model, folder: Path) -> str:
@@ -103,7 +116,7 @@ def _traced(scores: Scores, pixels: int) -> Any:
         (example,),
         dynamo=True,
         input_names=["image"],
-        output_names=["scores"],
+        output_names=["scores", "evidence"] if scores.asked else ["scores"],
         dynamic_shapes={"image": {0: batch}},
         verbose=False,
     )
@@ -159,7 +172,8 @@ def _with_classifier(onnx: Any, folder: Path, frozen: str, scores: Scores) -> An
         if tensor.name in CLASSIFIER:
             tensor.CopyFrom(onnx.numpy_helper.from_array(getattr(scores, tensor.name).numpy(), tensor.name))
     del graph.graph.value_info[:]  # shapes with the former number of classes
-    graph.graph.output[0].type.tensor_type.shape.dim[1].dim_value = scores.keys.shape[1]
+    for output in graph.graph.output:
+        output.type.tensor_type.shape.dim[1].dim_value = scores.keys.shape[1]
     return graph
 
 
@@ -176,5 +190,10 @@ def _told(model: Model) -> dict[str, Any]:
             "how": "scale the short side to margin * pixels, take the centre",
         },
         "probabilities": {"temperature": c.temperature, "how": "softmax(temperature * scores)"},
-        "known": {"threshold": c.threshold, "margin": c.margin, "how": "best + margin * (best - second) >= threshold"},
+        "known": {
+            "output": "scores" if c.tightness is None else "evidence",
+            "threshold": None if c.threshold is None else c.threshold + c.shift(len(model.names)),
+            "margin": c.margin,
+            "how": "best + margin * (best - second) of that output >= threshold",
+        },
     }

@@ -102,7 +102,7 @@ def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Ans
         raise FscilError("the model knows no class yet; teach it one: fscil teach MODEL CLASS PHOTOS")
     scores = model.scores(features)
     probabilities, columns = model.probabilities(scores).topk(min(most, scores.shape[1]), 1)
-    classes, known = model.classes, model.calibration.known(scores).tolist()
+    classes, known = model.classes, model.known(features).tolist()
     return [
         Answer(sure, tuple((classes[c], p) for c, p in zip(row, ps, strict=True)))
         for sure, row, ps in zip(known, columns.tolist(), probabilities.tolist(), strict=True)

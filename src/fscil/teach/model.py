@@ -14,7 +14,7 @@ from fscil.errors import FscilError
 from fscil.nn.branches import Branch, embed_shared
 from fscil.nn.encoders import Encoder
 from fscil.nn.folding import folded
-from fscil.nn.readout import Readout
+from fscil.nn.readout import Evidence, Readout
 from fscil.settings.names import suggestion
 from fscil.teach.calibration import Calibration
 from fscil.teach.journal import Journal, Kind, Known, Name, Step
@@ -50,12 +50,19 @@ class Model:
         for branch in self.branches:
             branch.eval().requires_grad_(False)
         self._readout = Readout(self.branches)
+        self._evidence: Evidence | None = None
         self._folded: dict[Encoder, Encoder] = {}
 
     @property
     def classes(self) -> list[Name]:
         """Names in the order of the columns of `scores`."""
         return list(self.names.values())
+
+    @property
+    def paired(self) -> bool:
+        """Whether it is pairs of relations, each on one frozen encoder, whose read-out is fitted to base photos."""
+        first, second = self.branches[::2], self.branches[1::2]
+        return len(first) == len(second) and all(a.encoder is b.encoder for a, b in zip(first, second, strict=True))
 
     @property
     def complementary(self) -> bool:
@@ -76,6 +83,21 @@ class Model:
     def scores(self, features: Sequence[Tensor]) -> Tensor:
         """How close features (one (n, dim) per branch) are to each class: (n, classes) in float32."""
         return self._readout.scores(features)
+
+    @torch.no_grad()
+    def evidence(self, features: Sequence[Tensor]) -> Tensor:
+        """What decides whether photos are known (n, classes); in models of before there was any, the scores."""
+        typical = self.calibration.tightness
+        if typical is None:
+            return self.scores(features)
+        asked = [i for i, branch in enumerate(self.branches) if branch.unit_means]
+        if self._evidence is None or self._evidence.typical != typical:
+            self._evidence = Evidence([self.branches[i] for i in asked], typical)
+        return self._evidence.scores([features[i] for i in asked])
+
+    def known(self, features: Sequence[Tensor]) -> Tensor:
+        """Whether photos with features (one (n, dim) per branch) belong to a class of the model (n,)."""
+        return self.calibration.known(self.evidence(features))
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """Calibrated probabilities (n, classes) of scores."""
@@ -180,7 +202,7 @@ class Model:
     def _count_in(
         self, labels: Sequence[int], names: Iterable[Name], features: Sequence[Tensor], photos: Sequence[bytes]
     ) -> None:
-        self._readout.changed(labels)
+        self._changed(labels)
         for branch, f in zip(self.branches, features, strict=True):
             branch.prototypes.add(torch.tensor(labels), f)
         self.names |= dict(zip(labels, names, strict=True))
@@ -190,8 +212,13 @@ class Model:
         for label, digests in added.items():
             self.photos[label] = self.photos.get(label, ()) + tuple(digests)
 
+    def _changed(self, labels: Iterable[int]) -> None:
+        self._readout.changed(labels)
+        if self._evidence is not None:
+            self._evidence.changed(labels)
+
     def _remove(self, label: int) -> None:
-        self._readout.changed([label])
+        self._changed([label])
         for branch in self.branches:
             branch.prototypes.remove(label)
         del self.names[label]
@@ -201,7 +228,7 @@ class Model:
         if known is None:
             self._remove(label)
             return
-        self._readout.changed([label])
+        self._changed([label])
         for branch, row in zip(self.branches, known.rows, strict=True):
             branch.prototypes.put(label, row)
         self.names = dict(sorted({**self.names, label: known.name}.items()))

@@ -30,7 +30,8 @@ from fscil.teach.locks import locked
 from fscil.teach.model import Model, Origin
 from fscil.tensors import digest, write_tensors
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 1: plain cosine and squared distance, "not sure" by the scores; they stay what they are
 SCALARS = ("weight", "feature_scale")
 FRAMING = ("pixels", "mean", "std", "margin")
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
@@ -110,7 +111,7 @@ def load(path: str | Path) -> Model:
     """The model in a file."""
     path = Path(path)
     tensors, notes = _read(path)
-    if notes.get("format") != FORMAT:
+    if notes.get("format") not in READABLE:
         newer = isinstance(notes.get("format"), int) and notes["format"] > FORMAT
         update = "a newer version of fscil wrote it; update with pip install -U fscil"
         hint = update if newer else "it is no model of fscil"
@@ -141,7 +142,7 @@ def _revision(notes: Mapping[str, Any], kept: Mapping[str, Tensor]) -> str:
 
 
 def _branch_notes(branch: Branch, encoder: int) -> dict[str, Any]:
-    told = {name: getattr(branch, name) for name in ("name", "relation", "views", "unit")}
+    told = {name: getattr(branch, name) for name in ("name", "relation", "views", "unit", "unit_means")}
     return {**told, "encoder": encoder}
 
 
@@ -149,6 +150,8 @@ def _branch_tensors(branch: Branch) -> dict[str, Tensor]:
     kept = {name: getattr(branch, name) for name in SCALARS}
     if not torch.equal(branch.whitening, torch.eye(len(branch.whitening))):
         kept["whitening"] = branch.whitening
+    if branch.centre.any():
+        kept["centre"] = branch.centre
     kept |= {f"prototypes.{name}": tensor for name, tensor in branch.prototypes.state_dict().items()}
     return {f"branch.{branch.name}.{name}": tensor for name, tensor in kept.items()}
 
@@ -189,7 +192,7 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
     photos = read_photos(tensors)
     if not set(photos) <= set(names):
         raise FscilError("it remembers photos of classes that it does not know")
-    calibration = Calibration(**notes["calibration"])
+    calibration = Calibration(**{n: tuple(v) if isinstance(v, list) else v for n, v in notes["calibration"].items()})
     base, revision = int(notes["base"]), str(notes["revision"])
     model = Model(branches, framing, origin, calibration, Journal(steps), names, photos, base, revision)
     if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
@@ -215,8 +218,11 @@ def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], origin: Origin, 
 
 
 def _branch(told: Mapping[str, Any], encoder: Encoder, kept: Mapping[str, Tensor]) -> Branch:
-    branch = Branch(told["name"], encoder, told["relation"], told["views"], unit=bool(told["unit"]))
-    for name in (*SCALARS, *(("whitening",) if "whitening" in kept else ())):
+    unit_means = bool(told.get("unit_means", False))  # files of format 1 do not know it
+    branch = Branch(
+        told["name"], encoder, told["relation"], told["views"], unit=bool(told["unit"]), unit_means=unit_means
+    )
+    for name in (*SCALARS, *(name for name in ("whitening", "centre") if name in kept)):
         getattr(branch, name).copy_(kept[name])
     branch.prototypes.load_state_dict(_part(kept, "prototypes."))
     if branch.relation not in ("cosine", "euclid") or not bool((branch.prototypes.counts > 0).all()):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fscil.data.images import Augment, Framing, Images
-from fscil.nn.branches import Branches, Views, fused_scores
+from fscil.nn.branches import Branch, Branches, Views, fused_scores
 from fscil.nn.encoders import Encoder
 from fscil.running.descent import Training
 from fscil.running.progress import Bar
@@ -36,12 +36,13 @@ class Common:
     )  # base session
     augment: Augment = field(default_factory=lambda: Augment(brightness=63 / 255))  # variation of training images
     views: Views = "one"  # test views whose features are averaged: one, flip or flip+shift
-    shrinkage: float = 1.0  # methods that read out by class means: share of the identity in the whitening; 1: none
+    shrinkage: float = 1.0  # of the whitening before class means: share of the identity; 1: none, 0: from the data
+    unit_means: bool = False  # cosine features are centred, whitened and brought to unit length before means are taken
     new_bonus: float = 0.0  # methods that read out by class means: added to the first relation to every later class
     held_out: int = 0  # images per base class kept from training, for settings that are fitted
 
     def __post_init__(self) -> None:
-        within(self, scale=(1e-3, math.inf), shrinkage=(1e-3, 1), held_out=(0, math.inf), pixels=(1, math.inf))
+        within(self, scale=(1e-3, math.inf), shrinkage=(0, 1), held_out=(0, math.inf), pixels=(1, math.inf))
         within(self, new_bonus=(-math.inf, math.inf))
 
     @property
@@ -160,6 +161,8 @@ class Taught(Method):
             f = embed_all(branch.pooled, session.train, self.test_framing(session), run)
             if self.config.shrinkage < 1:
                 f = branch.whiten(f, session.train.labels, self.config.shrinkage)
+            else:
+                f = branch.whitened(f)
             branch.prototypes.add(session.train.labels, f)
 
     def teaching_plan(self, images: int) -> PlannedStage:
@@ -191,6 +194,11 @@ class Frozen(Prototypical):
 
     def relate(self, features: list[Tensor]) -> Tensor:
         return fused_scores(self.branches, features)
+
+
+def cosine_branch(name: str, encoder: Encoder, config: Common) -> Branch:
+    """The Branch that most methods have: class means by cosine, read out as the settings say."""
+    return Branch(name, encoder, "cosine", config.views, unit=config.unit, unit_means=config.unit_means)
 
 
 @torch.no_grad()
