@@ -12,7 +12,7 @@ from cyclopts import CycloptsError
 from fscil.command.cli import application
 from fscil.data import Protocol
 from fscil.errors import FscilError
-from fscil.methods.kt_rcnet import Config
+from fscil.methods.kt_rcnet import Config, Conventional
 from fscil.settings import resolve
 from fscil.settings.fields import flatten
 
@@ -55,13 +55,15 @@ def test_every_option_in_the_page_is_a_setting() -> None:
         name.replace("_", "-") for name in vars(Protocol())
     }
     of_the_command = {"recipe", "seeds", "out", "save"}
-    of_other_methods = {"restart"}
+    of_other_methods = {"restart", "nets"}
     assert not {option.replace("_", "-") for option in OPTIONS} - settings - of_the_command - of_other_methods
 
 
 def test_every_setting_of_the_method_is_explained() -> None:
     """Settings that are KT-RCNet's own (those that all methods share are in docs/recipes.md)."""
-    own = Config.__annotations__.keys() - {"transfer"}
+    own = Config.__annotations__.keys() - {"transfer", "conventional"} | {
+        f"conventional.{name}" for name in vars(Conventional())
+    }
     assert not own - set(OPTIONS)
 
 

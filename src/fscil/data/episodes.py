@@ -144,11 +144,19 @@ def synthesise(images: Tensor, sampling: Sampling, rng: torch.Generator) -> Tens
     if sampling.synthesis == "rotate":
         turns = torch.randint(1, 4, (len(images),), generator=rng).tolist()
         return rotate(images, turns)
-    lam = float(torch._sample_dirichlet(torch.tensor([0.5, 0.5]), generator=rng)[0])  # Beta(1/2, 1/2)
+    lam = mixing_share(rng)
     partners = inter_class(images, rng) if sampling.mix == "inter" else intra_class(images, rng)
-    if sampling.synthesis == "mixup":
-        return lam * images + (1 - lam) * partners
-    return cutmix(images, partners, lam, rng)
+    return mixture(images, partners, sampling.synthesis, lam, rng)
+
+
+def mixture(images: Tensor, partners: Tensor, synthesis: Synthesis, lam: float, rng: torch.Generator) -> Tensor:
+    """Images of which the share 1 - lam is their partner's: of every pixel (mixup) or of the pixels (cutmix)."""
+    return lam * images + (1 - lam) * partners if synthesis == "mixup" else cutmix(images, partners, lam, rng)
+
+
+def mixing_share(rng: torch.Generator) -> float:
+    """lam of a mixture, from Beta(1/2, 1/2)."""
+    return float(torch._sample_dirichlet(torch.tensor([0.5, 0.5]), generator=rng)[0])
 
 
 def rotate(images: Tensor, turns: list[int]) -> Tensor:

@@ -1,40 +1,33 @@
-"""What KT-RCNet needs beside Algorithm 1: the fitted scale, the conventionally trained C, what is checked, costs."""
+"""What KT-RCNet needs beside Algorithm 1: what is fitted on held-out images, batch statistics, checks, costs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, class_pool
+from fscil.data.images import Framing
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
-from fscil.methods.shared.base import Net, base_plan, fit_base, label_rows
+from fscil.methods.shared.base import OWN_BASE, base_plan, label_rows
 from fscil.methods.shared.method import PlannedStage, embed_all
-from fscil.nn import encoders
-from fscil.nn.heads import CosineHead, EuclidHead
-from fscil.nn.relations import losses_at_scales
+from fscil.nn.relations import losses_at_scales, mean_of_labels, relate
 from fscil.running.training import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fscil.methods.kt_rcnet import Method
+    from fscil.nn.branches import Branch
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
-OWN_BASE = "base of f2"  # the stage in which f2 is trained where it does not start as f1
-
-
-def own_base(method: Method, base: Session, run: Run) -> None:
-    """f2 by a base session like that of f1, from other random weights and with other batches."""
-    c = method.config
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(run.rng("f2").initial_seed())
-        method.f2.load_state_dict(encoders.build(c.encoder, c.pixels, c.weights).state_dict())
-    net = Net(method.f2, CosineHead(method.f2.dim, len(base.classes), c.scale, run.rng("head of f2")))
-    fit_base(method, net, base, run, {"for": "f2"}, stage=OWN_BASE)
+WEIGHTS = torch.logspace(-4, 4, 33, base=2)
+PSEUDO_SESSIONS = 20  # draws of pseudo-new classes on which the weight of C is fitted
+PSEUDO_SHOTS = 5  # most images of a pseudo-new class
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
 def check_base(method: Method, base: Session) -> None:
@@ -42,44 +35,112 @@ def check_base(method: Method, base: Session) -> None:
     c = method.config
     if not c.feature_scale and base.held_out is None:
         raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
+    if not c.complement_weight and c.held_out < 2:
+        raise FscilError("complement_weight 0 is fitted on held-out base images; set --held_out to 5 or more")
+    if c.trains == "last_stage" and len(method.f2.stages) == 1:
+        raise FscilError(
+            f"encoder {c.encoder} is one piece and has no last stage; set --trains encoder or --trains map"
+        )
     if c.complement == "resa":
         class_pool(base.train, Sampling(c.way, c.shot, c.query))
 
 
 @torch.no_grad()
-def fitted_scale(method: Method, base: Session, run: Run) -> float:
-    """The feature scale at which softmax(s r2) best predicts images that were kept from training."""
-    f = embed_all(method.branches[1].encode, base.held_out, method.test_framing(base), run)
+def fitted_scale(method: Method, embed: Callable[[Tensor], Tensor], base: Session, framing: Framing, run: Run) -> float:
+    """The factor of f2's features at which softmax(s r2) best predicts images that were kept from training."""
+    f = embed_all(embed, base.held_out, framing, run)
     y = label_rows(method.W2.classes)[base.held_out.labels]
-    losses = losses_at_scales(SCALES, f, method.W2.means(), y, method.config.scale)
-    return float(SCALES[losses.argmin()])
+    factors = SCALES / method.branches[1].feature_scale
+    losses = losses_at_scales(factors, f, method.W2.means(), y, method.config.scale)
+    return float(factors[losses.argmin()])
 
 
-def conventional_learning(method: Method, base: Session, run: Run) -> None:
-    """The C-model without RESA (ablation, rows 2 and 3): batches, and a learned W2 that class means replace."""
-    c, C, row = method.config, method.branches[1], label_rows(method.W2.classes)
-    net = nn.ModuleList([method.f2.requires_grad_(True), EuclidHead(method.W2.means(), c.scale)])
-    steps, framing = math.ceil(len(base.train) / c.base.batch), method.train_framing(base, c.task_pixels)
-    for epoch in run.epochs("conventional", net, net, c.transfer, steps):
-        method.f2.train(c.batch_norm == "train")
-        for x, y in epoch.batches(base.train, framing, c.base.batch):
-            epoch.step(F.cross_entropy(net[1](C.encode(x)), row[y]))
+@torch.no_grad()
+def fitted_weight(method: Method, base: Session, run: Run) -> float:
+    """The weight of C with the best accuracy on pseudo-sessions of held-out images.
+
+    In each, a third of the base classes is new: their prototypes are means of a few held-out images. The other held-out
+    images of all base classes are tested.
+    """
+    y = label_rows(method.W2.classes)[base.held_out.labels]
+    features = [embed_all(branch.embed, base.held_out, method.test_framing(base), run) for branch in method.branches]
+    place = torch.cat([torch.arange(count) for count in y.unique_consecutive(return_counts=True)[1].tolist()])
+    support = place < min(PSEUDO_SHOTS, method.config.held_out // 2)
+    right = torch.zeros(len(WEIGHTS))
+    for draw in range(PSEUDO_SESSIONS):
+        new = torch.randperm(len(method.classes), generator=run.rng("pseudo-session", draw))[: len(method.classes) // 3]
+        shots = support & torch.isin(y, new)
+        B, C = (
+            pseudo_relation(branch, f, y, shots, ~support) for branch, f in zip(method.branches, features, strict=True)
+        )
+        B[:, new] += method.config.new_bonus
+        right += torch.stack([((B + weight * C).argmax(1) == y[~support]).float().mean() for weight in WEIGHTS])
+    return float(WEIGHTS[right.argmax()])
+
+
+def pseudo_relation(branch: Branch, f: Tensor, y: Tensor, shots: Tensor, tested: Tensor) -> Tensor:
+    """Relations (tested, classes) of features (n, d) of rows (n,), where the rows of `shots` are the means of these."""
+    rows, means = mean_of_labels(f[shots], y[shots])
+    return relate(branch.relation, f[tested], branch.prototypes.means().index_copy(0, rows, means))
+
+
+@torch.no_grad()
+def estimate_statistics(encoder: nn.Module, base: Session, framing: Framing, run: Run) -> None:
+    """Batch norm's statistics anew, as the mean over mixed batches of the base images under a framing."""
+    norms = [module for module in encoder.modules() if isinstance(module, BATCH_NORMS)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean over all batches
+        norm.train()
+    order = torch.randperm(len(base.train), generator=run.rng("statistics"))
+    for x in base.train.batches(order.tensor_split(math.ceil(len(order) / 500)), framing):
+        encoder(x)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    encoder.eval()
 
 
 def planned(method: Method, base: Session) -> list[PlannedStage]:
     """The stages of the base session, to the image."""
     c, n, p = method.config, len(base.train), method.config.pixels
-    held_out = len(base.held_out) if base.held_out and not c.feature_scale else 0
-    bases = base_plan(c.base, p, n)
-    own = [replace(row, stage=row.stage.replace("base", OWN_BASE)) for row in bases if c.start == "own"]
-    stages = [*bases, *own, PlannedStage("W1 and W2", p, 1, min(n, 500), 0, (1 + c.uses_W1) * n + held_out)]
-    epochs, small = c.transfer.epochs, c.task_pixels or p
+    small, batch = c.task_pixels or p, min(n, 500)
+    held_out = len(base.held_out) if base.held_out else 0
+    views = method.branches[1].passes
+
+    def encoded(stage: str, pixels: int, images: int) -> list[PlannedStage]:
+        return [PlannedStage(stage, pixels, 1, batch, 0, images)] if images else []
+
+    stages = base_plan(c.base, p, n)
+    if c.start == "own":
+        stages += base_plan(c.base, p, n, OWN_BASE)
+    stages += encoded("whitening of C", p, views * n * c.whiten_first)
+    stages += encoded("W1 and W2", small, (1 + c.uses_W1) * n + held_out * (not c.feature_scale))
+    stages += arm_plan(method, n, small)
+    stages += encoded("batch statistics", p, n * (c.statistics == "upright"))
+    fitted = views * held_out * c.fits_scale_again + 2 * views * held_out * (not c.complement_weight)
+    return [*stages, method.teaching_plan(n), *encoded("fitted on held-out images", p, fitted)]
+
+
+def arm_plan(method: Method, n: int, pixels: int) -> list[PlannedStage]:
+    """What complementary learning computes."""
+    c, batch = method.config, min(n, 500)
+    epochs, tasks, images = c.transfer.epochs, c.transfer.epochs * c.tasks, min(c.images_of_a_step, n)
+    if c.complement == "tied":
+        return []
+    if c.trains == "map":
+        return [PlannedStage("features for the map", pixels, 1, batch, 0, (1 + 3 * c.asks_for_twins) * n)]
+    if c.complement == "conventional":
+        passes = c.conventional.batches == "passes"
+        steps = epochs * math.ceil(n / c.base.batch) if passes else tasks
+        size, trained = (math.ceil(n / math.ceil(n / c.base.batch)), epochs * n) if passes else (images, tasks * images)
+        return [PlannedStage("conventional", pixels, steps, size, trained, trained if c.uses_W1 else 0)]
     if c.complement == "resa":
-        images, tasks = c.way * (c.shot + c.query), epochs * c.tasks
-        both = images if c.twins == "none" else 2 * images
-        stages.append(PlannedStage("RESA", small, tasks, both, tasks * both, tasks * images if c.uses_W1 else 0))
-        stages.append(PlannedStage("W2 of each epoch", p, 1, min(n, 500), 0, max(epochs - 1, 0) * n))
-    elif c.complement == "conventional":
-        steps = math.ceil(n / c.base.batch)
-        stages.append(PlannedStage("conventional", small, epochs * steps, math.ceil(n / steps), epochs * n, 0))
-    return [*stages, method.teaching_plan(n)]
+        real = c.way * (c.shot + c.query)
+        step, rows = c.images_of_a_step, max(epochs - 1, 0) * n
+        trained = PlannedStage("RESA", pixels, tasks, step, tasks * step, tasks * real if c.uses_W1 else 0)
+        return [trained, PlannedStage("W2 of each epoch", pixels, 1, batch, 0, rows)]
+    turned = c.complement == "rotation"
+    step = 2 * min(c.images_of_a_step // 2, n) if turned else images
+    rows = PlannedStage("rows of each epoch", pixels, 1, batch, 0, epochs * n * (4 if turned else 1))
+    return [PlannedStage(c.complement, pixels, tasks, step, tasks * step, 0), rows]

@@ -2,35 +2,51 @@
 
 Described as "decoupled" training in Zhang et al., Few-Shot Incremental Learning with Continually Evolved Classifiers
 (CVPR 2021). The encoder is frozen after the base session; every class, old or new, is the mean of its features; an
-image belongs to the nearest mean by cosine. It is KT-RCNet's base model alone.
+image belongs to the nearest mean by cosine. It is KT-RCNet's base model alone. With `nets` 2 a second net has a base
+session of its own and the cosines are added: the rival of KT-RCNet at equal size.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 from fscil.data.sessions import Session
-from fscil.methods.shared.base import base_plan, fit_cosine_classifier
+from fscil.methods.shared.base import OWN_BASE, base_plan, fit_another, fit_cosine_classifier
 from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch
 from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.running.training import Run
+from fscil.settings.limits import within
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Common):
-    """Nothing beyond what every method has."""
+    """Nothing beyond what every method has, except a second net."""
+
+    nets: int = 1  # 2: a second one, from a base session of its own
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self, nets=(1, 2))
 
 
 class Method(Frozen):
-    """One Branch."""
+    """One Branch for each net."""
+
+    config: Config
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        self.branches = Branches([cosine_branch("B", encoder, config)])
+        nets = {"B": encoder, "B2": deepcopy(encoder)} if config.nets == 2 else {"B": encoder}
+        self.branches = Branches([cosine_branch(name, net, config) for name, net in nets.items()])
 
     def learn_base(self, session: Session, run: Run) -> None:
-        fit_cosine_classifier(self, self.branches[0].encoder, session, run)
+        first, *others = self.branches
+        fit_cosine_classifier(self, first.encoder, session, run)
+        for branch in others:
+            fit_another(self, branch.encoder, session, run)
         self.teach_base(session, run)
 
     def plan(self, base: Session) -> list[PlannedStage]:
-        n = len(base.train)
-        return [*base_plan(self.config.base, self.config.pixels, n), self.teaching_plan(n)]
+        c, n = self.config, len(base.train)
+        second = base_plan(c.base, c.pixels, n, OWN_BASE) if c.nets == 2 else []
+        return [*base_plan(c.base, c.pixels, n), *second, self.teaching_plan(n)]

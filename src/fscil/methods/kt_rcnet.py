@@ -20,16 +20,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fscil.data.episodes import Mix, Sampling, Synthesis, Task, check_share, episodes
+from fscil.data.episodes import Mix, Synthesis, Task, check_share
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods._kt_rcnet import check_base, conventional_learning, fitted_scale, own_base, planned
-from fscil.methods.shared.base import fit_cosine_classifier, freeze
+from fscil.methods._kt_rcnet import check_base, estimate_statistics, fitted_scale, fitted_weight, planned
+from fscil.methods._kt_rcnet_arms import complement
+from fscil.methods.shared.base import another_start, fit_another, fit_cosine_classifier, freeze
 from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch, embed_all
 from fscil.methods.shared.resa import Objective, Seen, task_loss
-from fscil.nn.branches import Branch
+from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import class_means, cosine
@@ -37,14 +38,30 @@ from fscil.running.descent import Descent
 from fscil.running.training import Run
 from fscil.settings.limits import within
 
+Complement = Literal["resa", "conventional", "tied", "means", "rotation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conventional:
+    """The C-model that is trained by batches with a learned W2."""
+
+    rows: Literal["means", "random"] = "means"  # W2 at the start: class means, or random as in the authors' code
+    relation: float = 0.0  # factor of cos(f1, W1)/d in its logits (the authors' code: 1)
+    batches: Literal["passes", "tasks"] = "passes"  # passes over the base session, or the steps and images of RESA
+
+    def __post_init__(self) -> None:
+        within(self, relation=(0, math.inf))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
-    start: Literal["f1", "own"] = "f1"  # f2 starts as a copy of f1, or from a base session of its own
-    complement: Literal["resa", "conventional", "tied"] = "resa"  # f2 by RESA, by batches with learned W2, or as it is
+    start: Literal["f1", "own", "weights"] = "f1"  # f2 starts as f1, from a base session of its own, or as --weights
+    complement: Complement = "resa"  # f2 by RESA, or a control: conventional, means, rotation; tied: as it starts
+    trains: Literal["encoder", "last_stage", "map"] = "encoder"  # of f2; map: a linear map on features computed once
+    conventional: Conventional = field(default_factory=Conventional)  # the C-model without RESA
     tasks: int = 200  # episodes per epoch
     way: int = 25  # pseudo-new classes of an episode
     shot: int = 10  # support images per class
@@ -59,14 +76,35 @@ class Config(Common):
     base_relation: float = 1.0  # factor of r1/d in the global task (Eq. 7); 0 leaves f1 out of it
     W1: Literal["means", "learned"] = "means"  # base rows of the cosine classifier: class means (Eq. 3) or learned
     batch_norm: Literal["train", "frozen"] = "train"  # f2's batch statistics in complementary learning
+    statistics: Literal["trained", "upright"] = "trained"  # f2's at read-out: of training, or anew on upright images
     feature_scale: float = 1.0  # factor of f2's features; 0: fitted on held-out base images
+    refit_scale: bool = False  # feature_scale 0 is fitted again after complementary learning (map: always)
+    feature_dropout: float = 0.5  # map: share of the feature values that is hidden in each step
+    whiten_first: bool = False  # C is whitened before complementary learning, and trained so, instead of at read-out
     unit_features: bool = False  # f2's features are brought to unit length first, in RESA and at inference
-    complement_weight: float = 1.0  # weight of the complementary relation at inference
+    complement_weight: float = 1.0  # weight of the complementary relation at inference; 0: fitted on held-out images
 
     @property
     def uses_W1(self) -> bool:
-        """Whether the base relation takes part in complementary learning."""
-        return self.complement == "resa" and self.global_weight > 0 and self.base_relation > 0
+        """Whether the base relation takes part in complementary learning; a map does without."""
+        resa = self.complement == "resa" and self.global_weight > 0 and self.base_relation > 0
+        return self.trains != "map" and (resa or (self.complement == "conventional" and self.conventional.relation > 0))
+
+    @property
+    def images_of_a_step(self) -> int:
+        """Images that a step of RESA shows to f2, twins included; its controls show as many."""
+        return self.way * (self.shot + self.query) * (1 if self.twins == "none" else 2)
+
+    @property
+    def asks_for_twins(self) -> bool:
+        """Whether a map needs the features of twins."""
+        return self.complement == "rotation" or (self.complement == "resa" and self.twins != "none")
+
+    @property
+    def fits_scale_again(self) -> bool:
+        """Whether the feature scale is fitted once more, at read-out."""
+        changed = self.complement != "tied" and (self.refit_scale or self.trains == "map")
+        return not self.feature_scale and changed
 
     @property
     def twins(self) -> Synthesis:
@@ -90,10 +128,16 @@ class Config(Common):
         within(self, tasks=at_least_one, way=at_least_one, shot=at_least_one, query=at_least_one)
         within(self, pseudo_sessions=(1, self.way), task_pixels=(0, math.inf), feature_scale=(0, math.inf))
         within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
-        within(self, complement_weight=(0, math.inf))
+        within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99))
         within(self, local_smoothing=(0, 0.5))  # of two classes, the true one must not get less than the wrong one
         if self.W1 == "learned" and self.shrinkage < 1:
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
+        if self.whiten_first and self.shrinkage == 1:
+            raise FscilError("whiten_first whitens by --shrinkage, which is 1 (none): lower it, or omit --whiten_first")
+        if self.start == "weights" and not self.weights:
+            raise FscilError(
+                "start weights begins f2 with --weights, which are not given: give them, or set --start f1"
+            )
         if self.complement == "resa" and not (self.global_weight or self.local_weight):
             raise FscilError("global_weight and local_weight are both 0: RESA has no loss; raise one of them")
 
@@ -108,7 +152,7 @@ class Method(Frozen):
         c, f2 = config, deepcopy(encoder)
         B = cosine_branch("B", encoder, c)
         C = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
-        self.branches = nn.ModuleList([B, C])
+        self.branches = Branches([B, C])
 
     @property
     def f1(self) -> Encoder:
@@ -139,61 +183,75 @@ class Method(Frozen):
         self.read_out(base, run, learned)
 
     def start_f2(self, base: Session, run: Run) -> None:
-        """f2 as a copy of f1, or from a base session of its own."""
+        """f2 as a copy of f1, from a base session of its own, or with the weights that f1 had before its own."""
         if self.config.start == "f1":
             self.f2.load_state_dict(self.f1.state_dict())
+        elif self.config.start == "weights":
+            another_start(self, self.f2, run)
         else:
-            own_base(self, base, run)
+            fit_another(self, self.f2, base, run)
 
     def complementary_learning(self, base: Session, run: Run, learned: Tensor) -> None:
-        """Trains f2 with f1 frozen; `learned` (classes, d) are the rows that the base model has learned."""
-        c = self.config
+        """Trains f2 with f1 frozen; `learned` (classes, d) are the rows that the base model has learned.
+
+        RESA, Algorithm 1, is `resa`; the other arms are its controls.
+        """
+        c, (B, C) = self.config, self.branches
+        if c.whiten_first:
+            pooled = embed_all(C.eval().pooled, base.train, self.test_framing(base), run)
+            C.whiten(pooled, base.train.labels, c.shrinkage)
         if c.uses_W1:
-            self.weight_computing(self.branches[0], base, run)  # Eq. 3
+            self.weight_computing(B, base, run)  # Eq. 3
         if c.uses_W1 and c.W1 == "learned":
             self.take_learned(base, learned)
-        self.weight_computing(self.branches[1], base, run)  # Eq. 4
-        self.set_feature_scale(c.feature_scale or fitted_scale(self, base, run))
-        if c.complement == "resa":
-            self.resa(base, run)
-        elif c.complement == "conventional":
-            conventional_learning(self, base, run)
+        self.weight_computing(C, base, run)  # Eq. 4
+        framing = self.test_framing(base, c.task_pixels)
+        self.multiply_features(c.feature_scale or fitted_scale(self, self.represent, base, framing, run))
+        if c.complement != "tied":
+            complement(self, base, run)
 
     def read_out(self, base: Session, run: Run, learned: Tensor) -> None:
-        """W1 and W2 of the base classes with which new classes will be compared."""
+        """W1 and W2 of the base classes with which new classes will be compared, and what is fitted to them."""
+        c, C = self.config, self.branches[1]
         freeze(self.f2)
+        if c.statistics == "upright":
+            estimate_statistics(self.f2, base, self.test_framing(base), run)
         self.teach_base(base, run)
-        if self.config.W1 == "learned":
+        if c.W1 == "learned":
             self.take_learned(base, learned)
+        if c.fits_scale_again:
+            self.multiply_features(fitted_scale(self, C.embed, base, self.test_framing(base), run))
+        if not c.complement_weight:
+            C.weight.fill_(fitted_weight(self, base, run))
+
+    def read(self, branch: Branch, pooled: Tensor, labels: Tensor) -> Tensor:
+        """C keeps the map that was trained: it is whitened behind it, unless it was whitened before."""
+        if branch is not self.branches[1]:
+            return super().read(branch, pooled, labels)
+        if self.config.whiten_first:
+            return branch.whitened(pooled)
+        A = branch.whitening.clone()
+        branch.whitening.copy_(torch.eye(len(A)))
+        f = super().read(branch, pooled @ A, labels)
+        branch.whitening.copy_(A @ branch.whitening)
+        return f
 
     def weight_computing(self, branch: Branch, base: Session, run: Run) -> None:
-        """Class means of all base images, with the batch statistics and the framing of inference."""
+        """Class means of all base images, with the batch statistics of inference, in the size of the tasks."""
         branch.eval()
         branch.prototypes.clear()
-        branch.prototypes.add(base.train.labels, embed_all(branch.encode, base.train, self.test_framing(base), run))
+        f = embed_all(branch.encode, base.train, self.test_framing(base, self.config.task_pixels), run)
+        branch.prototypes.add(base.train.labels, f @ branch.whitening)
 
     def take_learned(self, base: Session, learned: Tensor) -> None:
         """The learned weights (classes, d) as W1 of the base classes, as in the authors' code."""
         for label, row in zip(base.classes, learned, strict=True):
             self.W1.set(label, row)
 
-    def set_feature_scale(self, factor: float) -> None:
+    def multiply_features(self, factor: float) -> None:
         """From now on f2's features are `factor` times as long; W2 follows."""
-        self.branches[1].feature_scale.fill_(factor)
+        self.branches[1].feature_scale.mul_(factor)
         self.W2.rescale(factor)
-
-    def resa(self, base: Session, run: Run) -> None:
-        """Random Episode Sampling and Augmentation, Algorithm 1: f2 is trained on pseudo-incremental tasks."""
-        c = self.config
-        sampling = Sampling(c.way, c.shot, c.query, c.twins, c.mix)
-        self.f2.requires_grad_(True)
-        for epoch in run.epochs("RESA", self, self.f2, c.transfer, c.tasks):
-            if epoch.fresh and epoch.number:
-                self.weight_computing(self.branches[1], base, run)
-            self.f2.train(c.batch_norm == "train")
-            for task in episodes(base.train, self.train_framing(base, c.task_pixels), sampling, c.tasks, epoch):
-                share = task.share(run.rank, run.world)
-                epoch.step(share.weight * self.loss(share))
 
     def loss(self, task: Task) -> Tensor:
         """L of one task (Eq. 5 to 11)."""
@@ -212,7 +270,11 @@ class Method(Frozen):
 
     def encode(self, images: Tensor) -> Tensor:
         """f2 of images (way, k, 3, p, p) -> (way, k, d), on the scale at which relations are measured."""
-        return self.branches[1].encode(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+        return self.represent(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+
+    def represent(self, images: Tensor) -> Tensor:
+        """f2 of images (n, 3, p, p) -> (n, d), whitened where C already is."""
+        return self.branches[1].encode(images) @ self.branches[1].whitening
 
     def plan(self, base: Session) -> list[PlannedStage]:
         return planned(self, base)

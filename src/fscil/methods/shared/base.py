@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fscil.data.sessions import Session
 from fscil.methods.shared.method import Method, PlannedStage
+from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
 from fscil.running.descent import Training
@@ -20,6 +21,7 @@ from fscil.settings import to_dict
 
 Head = TypeVar("Head", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,)
+OWN_BASE = "base of f2"  # the stage in which a second encoder is trained like the first
 PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
 
 
@@ -43,6 +45,21 @@ def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, ru
     net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head")))
     fit_base(method, net, session, run, {})
     return net.head.weight.detach()
+
+
+def another_start(method: Method, encoder: Encoder, run: Run) -> None:
+    """Gives a second encoder other random weights than the first, or the weights that the settings name."""
+    c = method.config
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(run.rng("f2").initial_seed())
+        encoder.load_state_dict(encoders.build(c.encoder, c.pixels, c.weights).state_dict())
+
+
+def fit_another(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
+    """A second base session like that of `fit_cosine_classifier`: another start, other batches."""
+    another_start(method, encoder, run)
+    net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head of f2")))
+    fit_base(method, net, session, run, {"for": "f2"}, stage=OWN_BASE)
 
 
 def fit_base(
@@ -114,10 +131,10 @@ def freeze(module: nn.Module) -> None:
     module.eval().requires_grad_(False)
 
 
-def base_plan(training: Training, pixels: int, images: int) -> list[PlannedStage]:
-    """The base session of `fit_cosine_classifier` as stages."""
+def base_plan(training: Training, pixels: int, images: int, stage: str = "base") -> list[PlannedStage]:
+    """The base session of `fit_cosine_classifier`, or another like it, as stages."""
     steps = math.ceil(images / training.batch)
     sizes = [training_pixels(training, pixels, epoch / training.epochs) for epoch in range(training.epochs)]
     counts = {size: sizes.count(size) for size in sizes}
     batch = math.ceil(images / steps)
-    return [PlannedStage(f"base at {size} px", size, n * steps, batch, n * images, 0) for size, n in counts.items()]
+    return [PlannedStage(f"{stage} at {size} px", size, n * steps, batch, n * images, 0) for size, n in counts.items()]

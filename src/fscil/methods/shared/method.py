@@ -124,8 +124,9 @@ class Method(nn.Module):
         augment = dataclasses.replace(self.config.augment, flip=self.config.augment.flip and session.flips)
         return Framing(pixels or self.config.pixels, session.mean, session.std, augment)
 
-    def test_framing(self, session: Session) -> Framing:
-        return Framing(self.config.pixels, session.mean, session.std, margin=self.config.augment.margin)
+    def test_framing(self, session: Session, pixels: int | None = None) -> Framing:
+        """One view in the middle; of the size that the encoder sees, or another."""
+        return Framing(pixels or self.config.pixels, session.mean, session.std, margin=self.config.augment.margin)
 
 
 class Taught(Method):
@@ -158,12 +159,13 @@ class Taught(Method):
         """The read-out of the base session: whitening, and class means as prototypes of every branch (Eq. 3 and 4)."""
         for branch in self.branches.eval():
             branch.prototypes.clear()
-            f = embed_all(branch.pooled, session.train, self.test_framing(session), run)
-            if self.config.shrinkage < 1:
-                f = branch.whiten(f, session.train.labels, self.config.shrinkage)
-            else:
-                f = branch.whitened(f)
-            branch.prototypes.add(session.train.labels, f)
+            pooled = embed_all(branch.pooled, session.train, self.test_framing(session), run)
+            branch.prototypes.add(session.train.labels, self.read(branch, pooled, session.train.labels))
+
+    def read(self, branch: Branch, pooled: Tensor, labels: Tensor) -> Tensor:
+        """Pooled features (n, dim) of the base session as they are compared; fits the whitening, where there is one."""
+        shrinkage = self.config.shrinkage
+        return branch.whiten(pooled, labels, shrinkage) if shrinkage < 1 else branch.whitened(pooled)
 
     def teaching_plan(self, images: int) -> PlannedStage:
         """What `teach_base` computes for a number of images."""
