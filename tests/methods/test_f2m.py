@@ -15,7 +15,9 @@ from fscil.nn import encoders
 from fscil.nn.heads import LinearHead
 from fscil.nn.noise import LEVELS, SHAPES, Box, call_with_noise, last_kernels, level_shares, weight_noise
 from fscil.running.planning import stage_macs
+from fscil.running.stages import Loop
 from fscil.running.training import Run
+from fscil.settings import resolve
 from tiny import tiny_encoder
 from untrained import untrained
 
@@ -221,3 +223,30 @@ def test_says_before_training_what_it_cannot_do(tiny: Benchmark) -> None:
         untrained("f2m", layers=20).check(tiny)
     with pytest.raises(FscilError, match="10 images each of 9 classes, but tiny has 6 base classes of at least 30"):
         untrained("f2m", per_class=10).check(tiny)
+
+
+def test_the_classifier_may_have_rows_and_a_rate_of_its_own(
+    sessions: list[Session], silent: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGD, one step without momentum's memory: a rate of ten moves the classifier ten times as far."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loop, "after", stop)
+    moved = []
+    for head_rate in (1.0, 10.0):
+        method = untrained("f2m", row_std=0.25, head_rate=head_rate, noise_from=1.0)
+        head = LinearHead(method.encoder.dim, 6, silent.rng("head"), 0.0, method.config.row_std)
+        assert 0.2 < float(head.weight.std()) < 0.3
+        before = head.weight.detach().clone()
+        net = Net(method.encoder, head)
+        with pytest.raises(KeyboardInterrupt):
+            method.train_base(net, sessions[0], silent)
+        moved.append((head.weight.detach() - before).norm())
+    assert float(moved[1] / moved[0]) == pytest.approx(10, rel=0.02)
+
+
+@pytest.mark.parametrize("recipe", ["paper", "official"])
+def test_on_cub200_the_classifier_learns_ten_times_as_fast(recipe: str) -> None:
+    assert resolve(f2m.Config, "f2m", "cub200", recipe).head_rate == 10

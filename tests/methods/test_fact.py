@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fscil import methods
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods._fact import Reserved, random_ties
@@ -17,6 +18,7 @@ from fscil.nn.compute import Meter, counting
 from fscil.nn.heads import CosineHead
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
+from fscil.settings import resolve
 from untrained import untrained
 
 
@@ -161,3 +163,8 @@ def test_the_way_through_virtual_prototypes_by_hand() -> None:
 def test_says_before_training_what_it_cannot_do(tiny: Benchmark, changes: dict[str, object], message: str) -> None:
     with pytest.raises(FscilError, match=message):
         untrained("fact", **changes).check(tiny)
+
+
+def test_room_on_cifar100_has_the_weight_of_the_authors() -> None:
+    for recipe in ("paper", "official", "small", "compare"):
+        assert resolve(methods.load("fact").Config, "fact", "cifar100", recipe).reserve == 0.001

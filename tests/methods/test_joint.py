@@ -12,7 +12,7 @@ from fscil.methods import joint
 from fscil.methods.joint import balanced_softmax
 from fscil.methods.shared.base import Net, train_classifier
 from fscil.running.training import Run
-from fscil.settings import resolve
+from fscil.settings import recipe_names, resolve
 from untrained import untrained
 
 
@@ -71,6 +71,14 @@ def test_a_restart_on_the_base_session_is_the_base_session(tiny: Benchmark, run:
 def test_sessions_train_as_the_base_session_did(recipe: str, dataset: str) -> None:
     c = resolve(joint.Config, "joint", dataset, recipe)
     assert c.new == c.base
+
+
+@pytest.mark.parametrize("dataset", ["cifar100", "cub200", "glyphs", "mini_imagenet"])
+def test_sessions_end_at_the_size_at_which_they_are_read(dataset: str) -> None:
+    """A net that ends at smaller images loses base classes, although it has all their images."""
+    for recipe in recipe_names("joint", dataset):
+        c = resolve(joint.Config, "joint", dataset, recipe)
+        assert (c.new.pixels or (c.pixels,))[-1] == c.pixels, recipe
 
 
 def test_sessions_at_224_px_need_no_more_memory_than_the_base_session() -> None:

@@ -13,8 +13,9 @@ from torch import Tensor
 from fscil.data.images import Augment
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _kt_rcnet, _kt_rcnet_arms, _kt_rcnet_twins, kt_rcnet
+from fscil.methods import _kt_rcnet_arms, _kt_rcnet_twins, kt_rcnet
 from fscil.methods.kt_rcnet import Conventional
+from fscil.methods.shared import balance
 from fscil.nn import encoders
 from fscil.nn.relations import euclid, mean_of_labels
 from fscil.running.descent import Descent, Training
@@ -372,14 +373,14 @@ def test_the_weight_of_C_is_fitted_on_held_out_images(base: Session, new_run: Ca
     """A relation that knows nothing gets the least weight, one that knows everything a large one."""
     method, run = untrained(complement="tied", complement_weight=0.0), new_run()
     method.learn_base(base, run)
-    assert float(method.branches[1].weight) in [pytest.approx(float(w)) for w in _kt_rcnet.WEIGHTS]
+    assert float(method.branches[1].weight) in [pytest.approx(float(w)) for w in balance.WEIGHTS]
     rng = torch.Generator().manual_seed(0)
     branches = method.branches
     for blind, expected in ((1, "low"), (0, "high")):
         clever = deepcopy(method)
         branch = clever.branches[blind]
         branch.prototypes.sums.copy_(branch.prototypes.sums[torch.randperm(len(branch.prototypes.sums), generator=rng)])
-        weight = _kt_rcnet.fitted_weight(clever, base, run)
+        weight = balance.fitted_weight(clever, base, run)
         assert weight < float(branches[1].weight) if expected == "low" else weight > 1
 
 

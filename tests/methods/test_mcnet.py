@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.mcnet import psht, smoothed
+from fscil.methods.shared.balance import fitted_weight
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.running.planning import stage_macs
@@ -132,3 +133,18 @@ def test_an_encoder_of_one_piece_is_refused_before_training_unless_nothing_is_tu
     with pytest.raises(FscilError, match=f"encoder one_piece is one piece; take another --{whole} or set --new.epochs"):
         untrained("mcnet", **{whole: "one_piece"}).check(tiny)
     untrained("mcnet", **{whole: "one_piece", "new.epochs": 0}).check(tiny)
+
+
+def test_the_weight_of_the_second_network_is_fitted_on_held_out_images(tiny: Benchmark, run: Run) -> None:
+    method = untrained("mcnet", second_weight=0.0, held_out=6)
+    method.check(tiny)
+    with run.learning(0) as cost:
+        method.learn_base(tiny.base(6), run)
+    assert float(method.branches[1].weight) == pytest.approx(fitted_weight(method, tiny.base(6), run))
+    assert float(method.branches[1].weight) > 0
+    planned = sum(
+        (3 * row.trained + row.encoded) * method.encoder.macs(row.pixels) for row in method.plan(tiny.base(6))
+    )
+    assert planned == pytest.approx(cost.macs, rel=1e-3)
+    with pytest.raises(FscilError, match="--held_out"):
+        untrained("mcnet", second_weight=0.0).check(tiny)

@@ -132,3 +132,13 @@ def test_says_before_training_that_it_needs_convolutions(tiny: Benchmark) -> Non
     method.encoder.stages = method.encoder.stages[:1]
     with pytest.raises(FscilError, match="has no such block"):
         method.check(tiny)
+
+
+def test_the_classifier_starts_from_rows_of_the_size_asked_for(
+    sessions: list[Session], silent: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[float] = []
+    monkeypatch.setattr(softnet, "fit_base", lambda method, net, *rest: rows.append(float(net.head.weight.std())))
+    for std in (0.001, 0.25):
+        untrained("softnet", row_std=std).learn_base(sessions[0], silent)
+    assert rows == [pytest.approx(0.001, rel=0.2), pytest.approx(0.25, rel=0.2)]

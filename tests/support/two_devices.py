@@ -11,6 +11,7 @@ import fscil.running.runfolder
 from apart import Fate, on_tiny_images, tiny_benchmark, tiny_experiment
 from fscil.data import PUBLISHED
 from fscil.data.images import Framing
+from fscil.methods._kt_rcnet_arms import Encoded, resa
 from fscil.running.descent import Descent
 from fscil.running.devices import Devices, launch
 from fscil.running.experiment import build, execute
@@ -30,7 +31,7 @@ def episode_gradients(devices: Devices) -> dict[str, Tensor]:
         method.f2.train()(x)  # batch statistics that are worth freezing
     for branch in method.branches:
         method.weight_computing(branch, base, run)
-    method.resa(base, run)
+    resa(Encoded(method, base, run))
     return {name: p.grad for name, p in method.f2.named_parameters()}
 
 

@@ -12,21 +12,18 @@ from fscil.data.episodes import Sampling, class_pool
 from fscil.data.images import Framing
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
+from fscil.methods.shared.balance import check_held_out, kept_from_training
 from fscil.methods.shared.base import OWN_BASE, base_plan, label_rows
 from fscil.methods.shared.method import PlannedStage, embed_all
-from fscil.nn.relations import losses_at_scales, mean_of_labels, relate
+from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fscil.methods.kt_rcnet import Method
-    from fscil.nn.branches import Branch
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
-WEIGHTS = torch.logspace(-4, 4, 33, base=2)
-PSEUDO_SESSIONS = 20  # draws of pseudo-new classes on which the weight of C is fitted
-PSEUDO_SHOTS = 5  # most images of a pseudo-new class
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
@@ -35,8 +32,8 @@ def check_base(method: Method, base: Session) -> None:
     c = method.config
     if not c.feature_scale and base.held_out is None:
         raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
-    if not c.complement_weight and c.held_out < 2:
-        raise FscilError("complement_weight 0 is fitted on held-out base images; set --held_out to 5 or more")
+    if not c.complement_weight:
+        check_held_out("complement_weight", c.held_out)
     if c.trains == "last_stage" and len(method.f2.stages) == 1:
         raise FscilError(
             f"encoder {c.encoder} is one piece and has no last stage; set --trains encoder or --trains map"
@@ -48,40 +45,12 @@ def check_base(method: Method, base: Session) -> None:
 @torch.no_grad()
 def fitted_scale(method: Method, embed: Callable[[Tensor], Tensor], base: Session, framing: Framing, run: Run) -> float:
     """The factor of f2's features at which softmax(s r2) best predicts images that were kept from training."""
-    f = embed_all(embed, base.held_out, framing, run)
-    y = label_rows(method.W2.classes)[base.held_out.labels]
+    held_out = kept_from_training(base)
+    f = embed_all(embed, held_out, framing, run)
+    y = label_rows(method.W2.classes)[held_out.labels]
     factors = SCALES / method.branches[1].feature_scale
     losses = losses_at_scales(factors, f, method.W2.means(), y, method.config.scale)
     return float(factors[losses.argmin()])
-
-
-@torch.no_grad()
-def fitted_weight(method: Method, base: Session, run: Run) -> float:
-    """The weight of C with the best accuracy on pseudo-sessions of held-out images.
-
-    In each, a third of the base classes is new: their prototypes are means of a few held-out images. The other held-out
-    images of all base classes are tested.
-    """
-    y = label_rows(method.W2.classes)[base.held_out.labels]
-    features = [embed_all(branch.embed, base.held_out, method.test_framing(base), run) for branch in method.branches]
-    place = torch.cat([torch.arange(count) for count in y.unique_consecutive(return_counts=True)[1].tolist()])
-    support = place < min(PSEUDO_SHOTS, method.config.held_out // 2)
-    right = torch.zeros(len(WEIGHTS))
-    for draw in range(PSEUDO_SESSIONS):
-        new = torch.randperm(len(method.classes), generator=run.rng("pseudo-session", draw))[: len(method.classes) // 3]
-        shots = support & torch.isin(y, new)
-        B, C = (
-            pseudo_relation(branch, f, y, shots, ~support) for branch, f in zip(method.branches, features, strict=True)
-        )
-        B[:, new] += method.config.new_bonus
-        right += torch.stack([((B + weight * C).argmax(1) == y[~support]).float().mean() for weight in WEIGHTS])
-    return float(WEIGHTS[right.argmax()])
-
-
-def pseudo_relation(branch: Branch, f: Tensor, y: Tensor, shots: Tensor, tested: Tensor) -> Tensor:
-    """Relations (tested, classes) of features (n, d) of rows (n,), where the rows of `shots` are the means of these."""
-    rows, means = mean_of_labels(f[shots], y[shots])
-    return relate(branch.relation, f[tested], branch.prototypes.means().index_copy(0, rows, means))
 
 
 @torch.no_grad()
@@ -133,14 +102,14 @@ def arm_plan(method: Method, n: int, pixels: int) -> list[PlannedStage]:
     if c.complement == "conventional":
         passes = c.conventional.batches == "passes"
         steps = epochs * math.ceil(n / c.base.batch) if passes else tasks
-        size, trained = (math.ceil(n / math.ceil(n / c.base.batch)), epochs * n) if passes else (images, tasks * images)
-        return [PlannedStage("conventional", pixels, steps, size, trained, trained if c.uses_W1 else 0)]
+        size = math.ceil(n / math.ceil(n / c.base.batch)) if passes else images
+        total = epochs * n if passes else tasks * images
+        return [PlannedStage("conventional", pixels, steps, size, total, total if c.uses_W1 else 0)]
     if c.complement == "resa":
-        real = c.way * (c.shot + c.query)
-        step, rows = c.images_of_a_step, max(epochs - 1, 0) * n
+        real, step = c.way * (c.shot + c.query), c.images_of_a_step
         trained = PlannedStage("RESA", pixels, tasks, step, tasks * step, tasks * real if c.uses_W1 else 0)
-        return [trained, PlannedStage("W2 of each epoch", pixels, 1, batch, 0, rows)]
+        return [trained, PlannedStage("W2 of each epoch", pixels, 1, batch, 0, max(epochs - 1, 0) * n)]
     turned = c.complement == "rotation"
     step = 2 * min(c.images_of_a_step // 2, n) if turned else images
-    rows = PlannedStage("rows of each epoch", pixels, 1, batch, 0, epochs * n * (4 if turned else 1))
-    return [PlannedStage(c.complement, pixels, tasks, step, tasks * step, 0), rows]
+    trained = PlannedStage(c.complement, pixels, tasks, step, tasks * step, 0)
+    return [trained, PlannedStage("rows of each epoch", pixels, 1, batch, 0, epochs * n * (4 if turned else 1))]

@@ -3,30 +3,46 @@
 Described as "decoupled" training in Zhang et al., Few-Shot Incremental Learning with Continually Evolved Classifiers
 (CVPR 2021). The encoder is frozen after the base session; every class, old or new, is the mean of its features; an
 image belongs to the nearest mean by cosine. It is KT-RCNet's base model alone. With `nets` 2 a second net has a base
-session of its own and the cosines are added: the rival of KT-RCNet at equal size.
+session of its own and the cosines are added: the rival of KT-RCNet at equal size. With `head` "linear" the base session
+is that of iCaRL and other linear methods: class means on the linear base.
 """
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Literal
 
 from fscil.data.sessions import Session
-from fscil.methods.shared.base import OWN_BASE, base_plan, fit_another, fit_cosine_classifier
+from fscil.errors import FscilError
+from fscil.methods.shared.base import (
+    OWN_BASE,
+    Net,
+    base_plan,
+    fit_another,
+    fit_cosine_classifier,
+    fit_linear_classifier,
+)
 from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch
 from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
+from fscil.nn.heads import GrowingLinear
 from fscil.running.training import Run
 from fscil.settings.limits import within
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Common):
-    """Nothing beyond what every method has, except a second net."""
+    """What the base session trains."""
 
     nets: int = 1  # 2: a second one, from a base session of its own
+    head: Literal["cosine", "linear"] = "cosine"  # classifier of the base session; linear: that of iCaRL, EEIL, TOPIC
+    feature_length: float = 0.0  # linear: length to which features are brought before it; 0: as they are
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within(self, nets=(1, 2))
+        within(self, nets=(1, 2), feature_length=(0, math.inf))
+        if self.nets == 2 and self.head == "linear":
+            raise FscilError("a second net has a cosine classifier; set --nets 1 or --head cosine")
 
 
 class Method(Frozen):
@@ -41,7 +57,10 @@ class Method(Frozen):
 
     def learn_base(self, session: Session, run: Run) -> None:
         first, *others = self.branches
-        fit_cosine_classifier(self, first.encoder, session, run)
+        if self.config.head == "linear":
+            fit_linear_classifier(self, Net(first.encoder, GrowingLinear(self.config.feature_length)), session, run)
+        else:
+            fit_cosine_classifier(self, first.encoder, session, run)
         for branch in others:
             fit_another(self, branch.encoder, session, run)
         self.teach_base(session, run)

@@ -37,7 +37,7 @@ from fscil.methods.shared.finetuned import Finetuned, Gradient
 from fscil.methods.shared.method import Common, Needs, PlannedStage, cosine_branch
 from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import LinearHead
+from fscil.nn.heads import ROW_STD, LinearHead
 from fscil.nn.memory import ExemplarMemory, stored
 from fscil.nn.noise import Box, call_with_noise, last_kernels, weight_noise
 from fscil.nn.relations import cosine, mean_of_labels, squared_distance
@@ -58,6 +58,8 @@ class Config(Common):
     noise_from: float = 0.0  # share of the epochs, by plain cross-entropy, after which the noise begins
     per_class: int = 16  # images of each class in a batch of the base session; 0: as they come
     feature_length: float = 0.0  # length to which features are brought before the linear classifier; 0: as they are
+    row_std: float = ROW_STD  # of the rows with which it starts (other linear methods: 1/sqrt(d))
+    head_rate: float = 1.0  # factor of the classifier's learning rate in the base session (the authors on CUB-200: 10)
     relation: Literal["euclid", "cosine"] = "euclid"  # of the prototype classifier that sessions are trained by
     new: Descent = field(
         default_factory=lambda: Descent(epochs=6, lr=0.01, weight_decay=0.0)
@@ -69,7 +71,7 @@ class Config(Common):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within(self, draws=(1, math.inf))
+        within(self, draws=(1, math.inf), row_std=(0, math.inf), head_rate=(0, math.inf))
         if self.spread and self.draws < 2:
             raise FscilError(
                 "spread is a standard deviation over draws of noise, but draws is 1; set --draws 2 or --spread 0"
@@ -108,7 +110,8 @@ class Method(Finetuned):
             )
 
     def learn_base(self, session: Session, run: Run) -> None:
-        head = LinearHead(self.encoder.dim, len(session.classes), run.rng("head"), self.config.feature_length)
+        c = self.config
+        head = LinearHead(self.encoder.dim, len(session.classes), run.rng("head"), c.feature_length, c.row_std)
         net = Net(self.encoder, head)
         prepare(self, self.encoder, session, run)
         self.train_base(net, session, run)
@@ -119,6 +122,8 @@ class Method(Finetuned):
     def train_base(self, net: Net[LinearHead], session: Session, run: Run) -> None:
         c = self.config
         net.train()
+        for parameter in net.head.parameters():
+            parameter.register_hook(lambda gradient: c.head_rate * gradient)  # for SGD: a rate of its own
         for epoch in run.epochs("base", net, net, c.base, self.steps(session)):
             framing = self.train_framing(session, training_pixels(c.base, c.pixels, epoch.progress))
             for x, rows, weight in self.batches(session, framing, epoch, run):

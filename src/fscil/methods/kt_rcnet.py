@@ -25,8 +25,9 @@ from torch import Tensor
 from fscil.data.episodes import Mix, Synthesis, Task, check_share
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods._kt_rcnet import check_base, estimate_statistics, fitted_scale, fitted_weight, planned
+from fscil.methods._kt_rcnet import check_base, estimate_statistics, fitted_scale, planned
 from fscil.methods._kt_rcnet_arms import complement
+from fscil.methods.shared.balance import fitted_weight
 from fscil.methods.shared.base import another_start, fit_another, fit_cosine_classifier, freeze
 from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch, embed_all
 from fscil.methods.shared.resa import Objective, Seen, task_loss
@@ -270,7 +271,8 @@ class Method(Frozen):
 
     def encode(self, images: Tensor) -> Tensor:
         """f2 of images (way, k, 3, p, p) -> (way, k, d), on the scale at which relations are measured."""
-        return self.represent(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+        f: Tensor = self.represent(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+        return f
 
     def represent(self, images: Tensor) -> Tensor:
         """f2 of images (n, 3, p, p) -> (n, d), whitened where C already is."""

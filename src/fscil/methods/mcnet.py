@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
+from fscil.methods.shared.balance import check_held_out, fitted_weight
 from fscil.methods.shared.base import Net, base_plan, fit_base, fit_cosine_classifier
 from fscil.methods.shared.finetuned import Finetuned
 from fscil.methods.shared.method import Common, Needs, PlannedStage, cosine_branch
@@ -43,7 +44,7 @@ class Config(Common):
 
     second: str = "resnet20"  # encoder of the second network, trained from nothing like the first
     second_share: float = 1.0  # epochs of its base session, as a share of those of the first
-    second_weight: float = 1.0  # weight of its cosines in the sum
+    second_weight: float = 1.0  # weight of its cosines in the sum; 0: fitted on held-out base images
     margin: float = 0.5  # by which a triplet is to be right, between unit features
     smoothing: float = 0.2  # r, share of its neighbours in a smoothed prototype
     neighbours: int = 5  # nearest prototypes that smooth a prototype
@@ -75,6 +76,8 @@ class Method(Finetuned):
 
     def check(self, benchmark: Benchmark) -> None:
         c = self.config
+        if not c.second_weight:
+            check_held_out("second_weight", c.held_out)
         for option, name, branch in zip(("encoder", "second"), (c.encoder, c.second), self.branches, strict=True):
             if c.new.epochs and len(branch.encoder.stages) == 1:
                 raise FscilError(
@@ -89,6 +92,8 @@ class Method(Finetuned):
         kind = {"second": c.second, "epochs": self.second_training.epochs}
         fit_base(self, net, session, run, kind, stage="second", training=self.second_training)
         self.teach_base(session, run)
+        if not c.second_weight:
+            self.branches[1].weight.fill_(fitted_weight(self, session, run))
 
     def learn_new(self, session: Session, run: Run) -> None:
         old = [self.old_prototypes(branch) for branch in self.branches]
@@ -118,7 +123,8 @@ class Method(Finetuned):
             replace(row, stage=f"second {row.stage}", trained=round(row.trained * ratio[row.pixels]))
             for row in base_plan(self.second_training, c.pixels, n)
         ]
-        passes = n * self.branches[0].passes
+        fitted = len(base.held_out) if base.held_out and not c.second_weight else 0
+        passes = (n + fitted) * self.branches[0].passes
         prototypes = replace(self.teaching_plan(n), encoded=passes + round(passes * ratio[c.pixels]))
         return [*base_plan(c.base, c.pixels, n), *other, prototypes]
 

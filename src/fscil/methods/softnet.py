@@ -18,6 +18,7 @@ learns (`tuned` "statistics", recipe `official`; its weight decay is left out). 
 trained on; the paper may add those of earlier ones.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,11 +31,12 @@ from fscil.methods.shared.finetuned import Finetuned, Gradient
 from fscil.methods.shared.method import Common, Needs, PlannedStage, cosine_branch
 from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import LinearHead
+from fscil.nn.heads import ROW_STD, LinearHead
 from fscil.nn.masks import SoftMask, masked, masks
 from fscil.nn.relations import cosine
 from fscil.running.descent import Descent
 from fscil.running.training import Run
+from fscil.settings.limits import within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,7 @@ class Config(Common):
 
     scale: float = 1.0  # s, the factor of the cosines in the loss of a session
     feature_length: float = 0.0  # length to which features are brought before the linear classifier; 0: as they are
+    row_std: float = ROW_STD  # of the rows with which it starts (other linear methods: 1/sqrt(d))
     capacity: float = 0.8  # c, share of major weights in each convolution
     minor: Literal["soft", "zero"] = "soft"  # masks of minor weights: random numbers (SoftNet) or nothing (HardNet)
     tuned: Literal["minor", "statistics"] = "minor"  # what sessions train: minor weights, or batch norm (released code)
@@ -52,6 +55,7 @@ class Config(Common):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        within(self, row_std=(0, math.inf))
         if not 0 <= self.capacity <= 1:
             raise FscilError(f"the setting capacity is {self.capacity}, but must lie between 0 and 1")
         if self.new.weight_decay or self.new.optimizer == "muon":
@@ -80,7 +84,7 @@ class Method(Finetuned):
 
     def learn_base(self, session: Session, run: Run) -> None:
         c = self.config
-        head = LinearHead(self.encoder.dim, len(session.classes), run.rng("head"), c.feature_length)
+        head = LinearHead(self.encoder.dim, len(session.classes), run.rng("head"), c.feature_length, c.row_std)
         net = Net(self.encoder, head)
         kind = {"head": "linear with bias", "length": c.feature_length, "capacity": c.capacity, "minor": c.minor}
         fit_base(self, net, session, run, kind)

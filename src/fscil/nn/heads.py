@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from fscil.errors import FscilError
 from fscil.nn.relations import cosine, euclid
 
+ROW_STD = 0.001  # of the rows with which F2M and SoftNet start their classifier
+
 
 class CosineHead(nn.Module):
     """Weights W (classes, dim); logits = s * cos(f, W), the classifier of Eq. 1."""
@@ -155,12 +157,12 @@ def imprinted_rows(labels: Tensor, features: Tensor, classes: tuple[int, ...], o
 
 
 class LinearHead(nn.Module):
-    """Logits W f + b, weights close to zero; features are brought to a `length` first, or (0) taken as they are."""
+    """Logits W f + b, rows from N(0, std); features are brought to a `length` first, or (0) taken as they are."""
 
-    def __init__(self, dim: int, classes: int, generator: torch.Generator, length: float = 0.0):
+    def __init__(self, dim: int, classes: int, generator: torch.Generator, length: float = 0.0, std: float = ROW_STD):
         super().__init__()
         self.length = length
-        self.weight = nn.Parameter(random_rows(classes, dim, 0.001, generator))
+        self.weight = nn.Parameter(random_rows(classes, dim, std, generator))
         self.bias = nn.Parameter(torch.zeros(classes))
 
     def forward(self, features: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from fscil.data.sessions import Session
 from fscil.methods.shared.method import Method, PlannedStage
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
-from fscil.nn.heads import CosineHead
+from fscil.nn.heads import CosineHead, random_rows
 from fscil.running.descent import Training
 from fscil.running.training import Run
 from fscil.settings import to_dict
@@ -45,6 +45,15 @@ def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, ru
     net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head")))
     fit_base(method, net, session, run, {})
     return net.head.weight.detach()
+
+
+def fit_linear_classifier(
+    method: Method, net: Net[Any], session: Session, run: Run, kind: str = "cross-entropy", loss: Loss | None = None
+) -> None:
+    """Base session of the methods with a linear classifier, an empty growing head of `net`; they share the result."""
+    dim = net.encoder.dim
+    net.head.grow(session.classes, random_rows(len(session.classes), dim, dim**-0.5, run.rng("head")))
+    fit_base(method, net, session, run, {"head": "linear", "length": net.head.length, "loss": kind}, loss)
 
 
 def another_start(method: Method, encoder: Encoder, run: Run) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fscil.data.images import Images, TensorImages
 from fscil.errors import FscilError
-from fscil.methods.shared.base import Loss, Net, base_plan, fit_base, freeze, training_pixels
+from fscil.methods.shared.base import Loss, Net, base_plan, fit_linear_classifier, freeze, training_pixels
 from fscil.methods.shared.method import Method, PlannedStage, embed_all
 from fscil.nn.branches import test_views
 from fscil.nn.encoders import Encoder
@@ -73,9 +73,7 @@ class Headed(Method):
 
     def fit_linear(self, session: Session, run: Run, kind: str = "cross-entropy", loss: Loss | None = None) -> None:
         """Base session with a linear classifier, shared by the methods that have one of this kind."""
-        dim = self.encoder.dim
-        self.head.grow(session.classes, random_rows(len(session.classes), dim, dim**-0.5, run.rng("head")))
-        fit_base(self, self.net, session, run, {"head": "linear", "length": self.head.length, "loss": kind}, loss)
+        fit_linear_classifier(self, self.net, session, run, kind, loss)
 
     def grow_linear(self, session: Session, run: Run) -> None:
         """Rows for the classes of a session, close to zero."""
