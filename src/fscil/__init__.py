@@ -7,13 +7,19 @@ if TYPE_CHECKING:
     from fscil import methods, report
     from fscil.classifier import Classifier
     from fscil.data import benchmark
+    from fscil.errors import FscilError
     from fscil.running.outcome import run
 
 __version__ = "0.1.0"
 
-__all__ = ["Classifier", "__version__", "benchmark", "methods", "report", "run"]
+__all__ = ["Classifier", "FscilError", "__version__", "benchmark", "methods", "report", "run"]
 
-_HOMES = {"Classifier": "fscil.classifier", "benchmark": "fscil.data", "run": "fscil.running.outcome"}
+_HOMES = {
+    "Classifier": "fscil.classifier",
+    "FscilError": "fscil.errors",
+    "benchmark": "fscil.data",
+    "run": "fscil.running.outcome",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
@@ -20,13 +20,17 @@ from torch import Tensor
 from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.nn.branches import Views
-from fscil.teach import backbones, learning, modelfile, photos, teaching
+from fscil.teach import backbones, correcting, learning, modelfile, photos, teaching
 from fscil.teach.fitting import Wish
 from fscil.teach.looking import glance
+from fscil.teach.names import check_name
 from fscil.teach.teaching import Lesson
 
+Strength = Literal["auto", "prototypes", "transfer"]
+STRENGTHS: tuple[Strength, ...] = get_args(Strength)
 
-class Classifier(ClassifierMixin, BaseEstimator):
+
+class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     """Learns classes of photos, and new ones later from a few photos each, without the old photos.
 
     Parameters
@@ -37,6 +41,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
     pixels : size of the images the encoder sees; None: its own.
     views : "one", or "flip" to average the features of a photo and its mirror image.
     false_acceptance : share of unknown photos that `is_known` may take for known.
+    keep_features : "all", or "none": photos leave no feature, and `unteach` and `correct` need the photos themselves.
     random_state : seed of everything that is drawn.
 
     Attributes
@@ -59,11 +64,12 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self,
         encoder: str | None = backbones.DEFAULT,
         *,
-        strength: Literal["auto", "prototypes", "transfer"] = "auto",
+        strength: Strength = "auto",
         weights: str | None = None,
         pixels: int | None = None,
         views: Views = "one",
         false_acceptance: float = 0.05,
+        keep_features: Literal["all", "none"] = "all",
         random_state: int = 0,
     ):
         self.encoder = encoder
@@ -72,6 +78,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.pixels = pixels
         self.views = views
         self.false_acceptance = false_acceptance
+        self.keep_features = keep_features
         self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike | None = None) -> Classifier:
@@ -85,7 +92,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
             return self
         X = _sources(X)
         names = self._names(y, len(X))
+        for name in dict.fromkeys(names):
+            check_name(name)
         model = backbones.of_encoder(self.encoder, self.weights, self.pixels, self.views)
+        model.memory.keep = self.keep_features == "all"
         order = np.argsort(self._codes(names), kind="stable").tolist()  # scikit-learn has classes in sorted order
         sources, called = [X[i] for i in order], [names[i] for i in order]
         lesson = learning.learn(
@@ -104,8 +114,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
             return self.fit(X, y)
         X = validate_data(self, X, reset=False, dtype=np.float64) if self.encoder is None else _sources(X)
         names = self._names(y, len(X))
-        for name in names:
+        for name in dict.fromkeys(names):
             self.model_.check_kind(name)
+            check_name(name)
         if self.encoder is None:
             self.model_.teach(names, self.model_.embed(_tensor(X)))
         else:
@@ -139,6 +150,37 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.false_acceptance = false_acceptance
         return self
 
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """The features (n, d) that photos are compared by; those of several encoders stand side by side."""
+        check_is_fitted(self)
+        branches = self.model_.branches
+        first = {id(branch.encoder): position for position, branch in reversed(list(enumerate(branches)))}
+        features = self._features(X, asked=False)
+        return torch.cat([features[position] for position in sorted(first.values())], 1).numpy()
+
+    def unteach(self, X: Any, y: ArrayLike) -> Classifier:
+        """Takes photos X back out of their classes y, as if never taught; a class without photos is forgotten.
+
+        X holds photos, or the first digits of their digests as `fscil photos` lists them.
+        """
+        for name, given in self._by_class(X, y):
+            correcting.unteach(self.model_, name, given)
+        return self
+
+    def correct(self, X: Any, y: ArrayLike) -> Classifier:
+        """Counts photos X into their right classes y, and out of those they were taught as: one step for each class."""
+        for name, given in self._by_class(X, y):
+            self.model_.check_kind(name)
+            correcting.correct(self.model_, name, given)
+        return self
+
+    def teach_none(self, X: Any) -> Classifier:
+        """Keeps photos X that show none of the classes: photos like them are not known."""
+        self._check_photos()
+        X = _sources(X)
+        _warn(correcting.teach_none(self.model_, X), len(X))
+        return self
+
     def forget(self, label: Any, *, erase: bool = False) -> Classifier:
         """Removes a class; with `erase` every trace of it, which is final."""
         check_is_fitted(self)
@@ -152,7 +194,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return self
 
     def undo(self) -> Classifier:
-        """Takes the last `partial_fit`, `forget` or `rename` back."""
+        """Takes the last step back: `partial_fit`, `unteach`, `correct`, `teach_none`, `forget` or `rename`."""
         check_is_fitted(self)
         self.model_.undo()
         return self
@@ -166,12 +208,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def load(cls, path: str | Path) -> Classifier:
         """The classifier in a file made by `save` or by `fscil learn`."""
         model = modelfile.load(path)
-        rate = model.calibration.false_acceptance
-        if model.framing is None:
-            loaded = cls(None, false_acceptance=rate)
-        else:
-            views = model.branches[0].views
-            loaded = cls(model.origin.encoder, pixels=model.framing.pixels, views=views, false_acceptance=rate)
+        loaded = cls(
+            None if model.framing is None else model.origin.encoder,
+            strength=next((known for known in STRENGTHS if known == model.origin.strength), "auto"),
+            pixels=None if model.framing is None else model.framing.pixels,
+            views=model.branches[0].views,
+            false_acceptance=model.calibration.false_acceptance,
+            keep_features="all" if model.memory.keep else "none",
+            random_state=model.origin.seed,
+        )
         loaded.model_ = model
         if model.framing is None:
             loaded.n_features_in_ = model.branches[0].encoder.dim
@@ -190,6 +235,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.two_d_array = self.encoder is None
         tags.input_tags.string = self.encoder is not None
         tags.no_validation = self.encoder is not None
+        tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
     def _fit_features(self, X: Any, y: ArrayLike) -> Lesson:
@@ -205,7 +251,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return Lesson(len(called), advice=[told] if told and model.origin.strength != "transfer" else [])
 
     def _check_settings(self) -> None:
-        for name, allowed in (("strength", ("auto", "prototypes", "transfer")), ("views", get_args(Views))):
+        choices = {"strength": STRENGTHS, "views": get_args(Views), "keep_features": ("all", "none")}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(allowed)}")
         if not 0 < self.false_acceptance < 1:
@@ -218,10 +265,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         features = self._features(X)
         return self.model_.scores(features)
 
-    def _features(self, X: Any) -> list[Tensor]:
-        """Features of each branch (n, dim)."""
+    def _features(self, X: Any, asked: bool = True) -> list[Tensor]:
+        """The features of each branch (n, dim); where classes are asked for, there has to be one."""
         check_is_fitted(self)
-        if not self.model_.names:
+        if asked and not self.model_.names:
             raise FscilError("every class was forgotten; teach one with partial_fit before asking")
         if self.model_.framing is None:
             X = validate_data(self, X, reset=False, dtype=np.float64)
@@ -231,6 +278,20 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if seen.unreadable:
             raise FscilError(f"nothing was predicted: {photos.summary(seen.unreadable, len(X))}")
         return seen.features
+
+    def _check_photos(self) -> None:
+        check_is_fitted(self)
+        if self.model_.framing is None:
+            raise FscilError("a model of ready features keeps no photos to correct; forget the class and teach it anew")
+
+    def _by_class(self, X: Any, y: ArrayLike) -> list[tuple[Any, list[photos.Source]]]:
+        """The photos of each class that is named."""
+        self._check_photos()
+        X = _sources(X)
+        groups: dict[Any, list[photos.Source]] = {}
+        for source, name in zip(X, self._names(y, len(X)), strict=True):
+            groups.setdefault(name, []).append(source)
+        return list(groups.items())
 
     def _folder(self, X: Any) -> tuple[Sequence[Path], list[str]]:
         if not isinstance(X, str | Path):

@@ -97,7 +97,8 @@ def remove_abandoned(folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_bytes(path, text.encode(errors="backslashreplace"))  # half a character becomes its escape, which JSON knows
 
 
 def read_json(path: Path, otherwise: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from albums import BIRDS, photos, picture
 from fscil import Classifier
 from fscil.errors import FscilError
 from fscil.teach import transfer
+from fscil.teach.looking import look
 
 # Checks of scikit-learn that cannot hold here, each with its reason.
 EXPECTED = {
@@ -274,3 +275,41 @@ def test_the_present_folder_can_be_asked(fitted: Classifier, tmp_path: Path, mon
     photos(tmp_path, 3, range(30, 32))
     monkeypatch.chdir(tmp_path)
     assert fitted.predict(".").tolist() == ["owl", "owl"]
+
+
+def test_photos_are_taken_back_corrected_and_refused(fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "a.fscil")
+    model = Classifier.load(tmp_path / "a.fscil")
+    shown = [picture(9, i) for i in range(5)]
+    model.partial_fit(shown, ["ara"] * 5).unteach(shown[3:], ["ara"] * 2)
+    assert model.model_.branches[0].prototypes.take(model.model_.label("ara")).photos == 3
+    model.correct([picture(0, 0), picture(1, 0)], ["jay", "ara"])
+    counts = {name: len(model.model_.photos[label]) for label, name in model.model_.names.items()}
+    assert counts == {"crow": 5, "jay": 6, "kite": 6, "owl": 6, "ara": 4}
+    assert model.is_known([picture(2, 3)]).all()
+    assert model.partial_fit([picture(2, 90)], ["kite"]).is_known([picture(2, 91)]).all()
+    model.teach_none([picture(2, 91)])
+    assert not model.is_known([picture(2, 91)]).any()
+    for _ in range(6):
+        model.undo()
+    assert model.classes_.tolist() == fitted.classes_.tolist()
+    with pytest.raises(FscilError, match="was not taught as 'jay' but as 'crow'"):
+        model.unteach([picture(0, 0)], ["jay"])
+    ready = Classifier(encoder=None, strength="prototypes").fit([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
+    with pytest.raises(FscilError, match="ready features keeps no photos"):
+        ready.unteach([[0.0, 1.0]], ["a"])
+
+
+def test_transform_gives_the_features_that_are_compared(fitted: Classifier) -> None:
+    shown = [picture(0, 50), picture(1, 50)]
+    features = fitted.transform(shown)
+    assert features.shape == (2, 32)
+    np.testing.assert_allclose(features, look(fitted.model_, shown).features[0].numpy(), atol=1e-6)
+
+
+def test_a_loaded_classifier_knows_how_it_was_made(tmp_path: Path) -> None:
+    made = tiny(strength="prototypes", views="flip", random_state=7, keep_features="none", false_acceptance=0.2)
+    made.fit(*album_of(3, range(4))).save(tmp_path / "a.fscil")
+    loaded = Classifier.load(tmp_path / "a.fscil")
+    assert loaded.get_params() == made.get_params()
+    assert fscil.FscilError is FscilError

@@ -1,4 +1,4 @@
-"""Any sequence of teaching, forgetting, renaming, undoing, erasing and saving holds what a simple model of it says."""
+"""Any sequence of teaching, correcting, forgetting, renaming, undoing, erasing and saving holds what it must."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.teach import backbones, journal, modelfile
-from fscil.teach.journal import Journal, Step
+from fscil.teach import backbones, corrections, journal, modelfile
+from fscil.teach.journal import NONE, Journal, Step
 from fscil.teach.model import Model
 
 NAMES = st.sampled_from(["jay", "wren", "hoopoe", "blue jay", "Star"])
@@ -22,9 +22,10 @@ VECTORS = st.lists(st.integers(-50, 50), min_size=3, max_size=3)
 
 @dataclass(frozen=True)
 class Simple:
-    """What must hold: classes in order, each with its feature vectors."""
+    """What must hold: classes in order, each with its feature vectors, and the vectors of none of these."""
 
     classes: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = ()
+    negatives: tuple[tuple[int, ...], ...] = ()
 
     def names(self) -> list[str]:
         return [name for name, _ in self.classes]
@@ -48,9 +49,22 @@ class Changes(RuleBasedStateMachine):
     def features(self, vectors: list[list[int]]) -> list[Tensor]:
         return self.real.embed(torch.tensor(vectors, dtype=torch.float32))
 
-    def change(self, classes: list[tuple[str, tuple[tuple[int, ...], ...]]]) -> None:
+    def change(
+        self,
+        classes: list[tuple[str, tuple[tuple[int, ...], ...]]],
+        negatives: tuple[tuple[int, ...], ...] | None = None,
+    ) -> None:
         self.past.append(self.simple)
-        self.simple = replace(self.simple, classes=tuple(classes))
+        same = self.simple.negatives if negatives is None else negatives
+        self.simple = Simple(tuple((name, vectors) for name, vectors in classes if vectors), same)
+
+    def photo(self, name: str, number: int) -> bytes:
+        """The digest of one photo of a class, or of none of these."""
+        photos = self.real.negatives if name == NONE else self.real.photos[self.real.label(name)]
+        return photos[number]
+
+    def without(self, name: str, number: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+        return {n: v[:number] + v[number + 1 :] if n == name else v for n, v in self.simple.classes}
 
     @rule(name=NAMES, vectors=st.lists(VECTORS, min_size=1, max_size=3))
     def teach(self, name: str, vectors: list[list[int]]) -> None:
@@ -102,6 +116,56 @@ class Changes(RuleBasedStateMachine):
         self.change(list(known.items()))
         self.erased -= {first, second}
 
+    @rule(name=NAMES | st.sampled_from(["owl", "kite"]), number=st.integers(0, 9))
+    def unteach(self, name: str, number: int) -> None:
+        known = dict(self.simple.classes)
+        if name in known:
+            number %= len(known[name])
+            corrections.unteach(self.real, name, [self.photo(name, number)])
+            self.change(list(self.without(name, number).items()))
+
+    @rule(name=NAMES | st.just("kite"), number=st.integers(0, 9), new=NAMES)
+    def correct(self, name: str, number: int, new: str) -> None:
+        known = dict(self.simple.classes)
+        if name in known and name != new:
+            number %= len(known[name])
+            corrections.correct(self.real, new, [self.photo(name, number)])
+            left = self.without(name, number)
+            left[new] = (*left.get(new, ()), known[name][number])
+            self.change(list(left.items()))
+            self.erased.discard(new)
+
+    @rule(vector=VECTORS)
+    def none_of_these(self, vector: list[int]) -> None:
+        corrections.keep_as_none(self.real, [self.number.to_bytes(16, "big")], self.features([vector]))
+        self.number += 1
+        self.change(list(self.simple.classes), (*self.simple.negatives, tuple(vector)))
+
+    @rule(number=st.integers(0, 9), new=NAMES | st.none())
+    def a_photo_of_none_of_these_is_one_after_all(self, number: int, new: str | None) -> None:
+        if not self.simple.negatives:
+            return
+        number %= len(self.simple.negatives)
+        photo, known = self.photo(NONE, number), dict(self.simple.classes)
+        if new is None:
+            corrections.unteach(self.real, NONE, [photo])
+        else:
+            corrections.correct(self.real, new, [photo])
+            known[new] = (*known.get(new, ()), self.simple.negatives[number])
+            self.erased.discard(new)
+        rest = self.simple.negatives[:number] + self.simple.negatives[number + 1 :]
+        self.change(list(known.items()), rest)
+
+    @rule(number=st.integers(0, 9))
+    def erase_photo(self, number: int) -> None:
+        name, vectors = self.simple.classes[-1] if self.simple.classes else (NONE, ())
+        if len(vectors) < 2:
+            return
+        number %= len(vectors)
+        corrections.erase_photos(self.real, name, [self.photo(name, number)])
+        self.simple = Simple(tuple(self.without(name, number).items()), self.simple.negatives)
+        self.past = []
+
     @rule(name=NAMES | st.sampled_from(["owl", "kite"]))
     def erase(self, name: str) -> None:
         try:
@@ -109,7 +173,7 @@ class Changes(RuleBasedStateMachine):
         except FscilError:
             assert name not in self.simple.names()
             return
-        self.simple = Simple(tuple(pair for pair in self.simple.classes if pair[0] != name))
+        self.simple = replace(self.simple, classes=tuple(pair for pair in self.simple.classes if pair[0] != name))
         self.past = []
         self.erased.add(name)
 
@@ -138,6 +202,17 @@ class Changes(RuleBasedStateMachine):
     def every_photo_is_remembered_once(self) -> None:
         counts = [len(self.real.photos.get(label, ())) for label in self.real.names]
         assert counts == [len(vectors) for _, vectors in self.simple.classes]
+
+    @invariant()
+    def every_feature_is_remembered(self) -> None:
+        for label, (_, vectors) in zip(self.real.names, self.simple.classes, strict=True):
+            expected = self.features([list(vector) for vector in vectors])
+            for kept, f in zip(self.real.memory.features(self.real.photos[label]), expected, strict=True):
+                assert torch.equal(kept, f)
+        assert len(self.real.negatives) == len(self.simple.negatives)
+        if self.simple.negatives:
+            expected = self.features([list(vector) for vector in self.simple.negatives])
+            assert torch.equal(self.real.memory.features(self.real.negatives)[0], expected[0])
 
     @invariant()
     def scores_follow(self) -> None:

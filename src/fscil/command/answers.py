@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fscil.command import show
+from fscil.text import printable
 
 if TYPE_CHECKING:
     from fscil.teach.evaluation import Evaluation
     from fscil.teach.looking import Answer, Reply
 
+HIDDEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # characters that can drive a terminal
 BEST = 3  # classes that a table names
 COLUMNS = ("photo", "known", *(f"{what} {place}" for place in range(1, BEST + 1) for what in ("class", "probability")))
 
@@ -96,7 +99,8 @@ def _best(answer: Answer) -> list[object]:
 
 
 def _put_json(facts: dict[str, Any]) -> None:
-    print(json.dumps(_without_nan(facts), ensure_ascii=False))
+    text = json.dumps(_without_nan(facts), ensure_ascii=False)
+    print(HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))  # JSON itself escapes only what is below a space
 
 
 def _without_nan(value: Any) -> Any:
@@ -111,4 +115,4 @@ def _without_nan(value: Any) -> Any:
 def _put_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(columns)
-    table.writerows(rows)
+    table.writerows([printable(str(cell)) for cell in row] for row in rows)

@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import fscil
 from fscil import data, methods, settings
-from fscil.command import choices, show, teach
+from fscil.command import choices, correct, show, teach
 from fscil.command.options import Count, Whole, with_options
 from fscil.errors import FscilError
 from fscil.settings.fields import flatten
@@ -175,7 +175,7 @@ def write_report(
     elif output:
         show.say(f"Report: {report.write_table(runs, format, output)}")
     else:
-        show.say(report.table(runs, format))
+        show.block(report.table(runs, format))
 
 
 def write_results(
@@ -202,6 +202,7 @@ def application(tokens: Sequence[str]) -> App:
     app.command(write_report, name="report")
     app.command(write_results, name="results")
     teach.register(app)
+    correct.register(app)
     return app
 
 
@@ -234,5 +235,5 @@ def _command() -> str:
 
 def _stop(sentence: str, code: int) -> NoReturn:
     if show.FIRST_PROCESS or code != 130:
-        print(f"fscil: {sentence}", file=sys.stderr)
+        show.complain(sentence)
     sys.exit(code)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fscil.settings.fields import Setting
+from fscil.text import printable
 
 if TYPE_CHECKING:
     from fscil.data.sessions import Session
@@ -38,8 +39,18 @@ def console() -> Console:
 
 
 def say(text: object) -> None:
-    """One line, never broken, so that paths can be copied."""
+    """One line, never broken, so that paths can be copied; what does not print is escaped."""
+    block(printable(str(text)))
+
+
+def block(text: str) -> None:
+    """Lines as they are."""
     console().print(text, soft_wrap=True, markup=False)
+
+
+def complain(sentence: str) -> None:
+    """One line on standard error; what does not print is escaped."""
+    print(f"fscil: {printable(sentence)}", file=sys.stderr)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None, numbers: int = 0) -> None:
@@ -49,7 +60,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str |
     for position, column in enumerate(columns):
         drawn.add_column(column, justify="right" if position >= len(columns) - numbers else "left")
     for row in rows:
-        drawn.add_row(*map(str, row))
+        drawn.add_row(*(printable(str(cell)) for cell in row))
     console().print(drawn, markup=False)
 
 

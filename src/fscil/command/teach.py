@@ -1,6 +1,5 @@
 """The verbs for people with photos: learn, teach, predict, correct, evaluate, export, explain."""
 
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +21,14 @@ Class = Annotated[str, Parameter(help="name of the class")]
 Photos = Annotated[list[Path], Parameter(help="photos, or folders of photos", negative=())]
 Folder = Annotated[Path, Parameter(help="folder with one sub-folder of photos per class")]
 Strict = Annotated[bool, Parameter(help="end with an error if a photo cannot be read", negative=())]
+Keep = Annotated[
+    Literal["all", "none"],
+    Parameter(help="whether the file keeps a feature of each photo; unteach, nearest and photos need it"),
+]
+WITHOUT_FEATURES = (
+    "without features of photos, unteach and correct need the photo itself, nearest does not work, no photo is called "
+    "unlike the others, and only photos of the same lesson are asked about; undo does not bring features back"
+)
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 
 
@@ -48,6 +55,7 @@ def learn(
     views: Annotated[Literal["one", "flip"], Parameter(help="flip: a photo and its mirror image are averaged")] = "one",
     false_acceptance: Annotated[float, Parameter(help="share of unknown photos that may be taken for known")] = 0.05,
     seed: Annotated[Whole, Parameter(help="seed of everything that is drawn")] = 0,
+    keep_features: Keep = "all",
     overwrite: Annotated[bool, Parameter(help="replace an existing model file", negative=())] = False,
 ) -> None:
     """Learn classes from a folder of photos."""
@@ -69,9 +77,12 @@ def learn(
         model, strength = trained(photos, folders, save, recipe, seed, changes, show.say), "full"
     else:
         model = backbones.of_encoder(encoder or backbones.DEFAULT, weights, pixels, views)
+    model.memory.keep = keep_features == "all"
     lesson = learning.learn(model, sources, names, strength, false_acceptance, seed=seed, tell=show.say)
     _tell(lesson, len(sources))
     (modelfile.replace if overwrite else modelfile.save_over)(model, save)
+    if keep_features == "none":
+        show.say(WITHOUT_FEATURES)
     facts = f"{len(model.names)} classes from {lesson.taught} photos"
     show.say(f"{save}: learned {facts} in {time.perf_counter() - began:.1f} s")
 
@@ -110,20 +121,41 @@ def _class_folders(photos: Path) -> dict[str, list[Path]]:
     return folders
 
 
-def teach(model: Saved, name: Class, photos: Photos, /) -> None:
+def teach(
+    model: Saved,
+    name: Annotated[str, Parameter(help="name of the class; omitted with --none")],
+    /,
+    *photos: Annotated[Path, Parameter(help="photos, or folders of photos")],
+    none: Annotated[
+        bool, Parameter(help="the photos show none of the classes: like them is not sure", negative=())
+    ] = False,
+    keep_features: Keep | None = None,
+) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
-    from fscil.teach import modelfile, teaching
+    from fscil.teach import correcting, modelfile, teaching
+    from fscil.teach.journal import NONE, count
+    from fscil.teach.names import check_name
     from fscil.teach.photos import class_name
 
-    name = class_name(name)
-    if not name:
-        raise FscilError("a class needs a name")
-    found = _found(photos)
+    if not none:
+        name = class_name(name)
+        check_name(name)
+    found = _found([Path(name), *photos] if none else list(photos))
     with modelfile.editing(model) as known:
-        meant = known.name_of(name)
-        lesson = teaching.teach(known, [meant] * len(found), found)
+        if keep_features is not None:
+            known.memory.keep = keep_features == "all"
+        meant = None if none else known.name_of(name)
+        lesson = (
+            correcting.teach_none(known, found) if meant is None else teaching.teach(known, [meant] * len(found), found)
+        )
     _tell(lesson, len(found))
-    show.say(f"taught {name!r} from {lesson.taught} photos; {model} knows {len(known.names)} classes")
+    if keep_features == "none":
+        show.say(WITHOUT_FEATURES)
+    if none:
+        kept, there = count(lesson.taught, "photo"), count(len(known.negatives), "photo")
+        show.say(f"kept {kept} as {NONE}; {model} has {there} of {NONE}")
+    else:
+        show.say(f"taught {name!r} from {lesson.taught} photos; {model} knows {len(known.names)} classes")
 
 
 def predict(
@@ -188,10 +220,10 @@ def forget(
 def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the new name")], /) -> None:
     """Give a class another name."""
     from fscil.teach import modelfile
+    from fscil.teach.names import check_name
     from fscil.teach.photos import class_name
 
-    if not class_name(new):
-        raise FscilError("a class needs a name")
+    check_name(class_name(new))
     with modelfile.editing(model) as known:
         known.rename(class_name(name), known.name_of(class_name(new)))
     show.say(f"renamed {name!r} to {class_name(new)!r}")
@@ -332,11 +364,13 @@ def _tell(lesson: "Lesson", total: int) -> None:
         show.say(summary(lesson.unreadable, total))
     for sentence in lesson.advice:
         show.say(sentence)
+    for review in lesson.reviews:
+        show.say(review.text())
 
 
 def _complain(sentences: Iterable[str]) -> None:
     for sentence in sentences:
-        print(f"fscil: {sentence}", file=sys.stderr)
+        show.complain(sentence)
 
 
 VERBS = (learn, teach, predict, forget, rename, undo, classes, evaluate, adjust, card, export, explain)

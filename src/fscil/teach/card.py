@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fscil.teach.journal import count
+from fscil.teach.journal import NONE, count
 from fscil.teach.model import Model
 
 
@@ -21,6 +21,10 @@ def card(model: Model) -> Iterator[str]:
     yield "# What it knows"
     yield f"{count(len(model.names), 'class', 'classes')} from {count(photos, 'photo')}, {taught} of them taught later:"
     yield ", ".join(map(str, model.classes)) or "nothing"
+    if model.negatives:
+        yield f"Photos like {count(len(model.negatives), 'photo')} of {NONE} are 'not sure'."
+    remembered = sum(photo in model.memory for known in model.photos.values() for photo in known)
+    yield f"It keeps the features of {count(remembered, 'photo')}; they allow photos to be taken back."
     yield "# How good it is"
     if c.photos:
         photos_used = count(c.photos, "held-out base photo")

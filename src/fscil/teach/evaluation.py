@@ -147,18 +147,20 @@ def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
         stranger = _hidden(model, familiar, truth)
     predicted = np.array(list(model.names))[own.argmax(1).numpy()]
     sessions = {label: int(label >= model.base) for label in model.names}
-    calibration, of_known = model.calibration, truth[truth >= 0]
+    calibration, of_known, said = model.calibration, truth[truth >= 0], answers(model, seen.features)
+    sure = torch.tensor([answer.known for answer in said])
+    believed = calibration.known(stranger) if known.all() else sure[~known]
     return Evaluation(
         tested=tuple(
             Tested(sources[p], names[p], names[p] not in labels, answer)
-            for p, answer in zip(seen.positions, answers(model, seen.features), strict=True)
+            for p, answer in zip(seen.positions, said, strict=True)
         ),
         metrics=session_metrics(of_known, predicted, sessions) if len(own) else None,
         confidence=float(model.probabilities(own).amax(1).mean()),
-        accepted=float(calibration.known(familiar).float().mean()),
+        accepted=float(sure[known].float().mean()),
         unknown=tuple(name for name in folders if name not in labels and folders[name]),
         unknown_photos=int((~known).sum()),
-        false_acceptance=float(calibration.known(stranger).float().mean()),
+        false_acceptance=float(believed.float().mean()),
         auroc=auroc(calibration.fit_of(familiar), calibration.fit_of(stranger)),
         weakest=_weakest(model, of_known, predicted),
         unreadable=tuple(seen.unreadable),

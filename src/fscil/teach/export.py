@@ -22,6 +22,7 @@ from fscil.files import write_bytes, write_json
 from fscil.nn.branches import Branches, embed_shared, fused_form, fused_query
 from fscil.nn.folding import folded
 from fscil.nn.readout import Evidence
+from fscil.teach.journal import NONE, count
 from fscil.teach.model import Model
 from fscil.tensors import digest
 
@@ -91,7 +92,8 @@ def to_onnx(model: Model, folder: Path) -> str:
     write_bytes(folder / GRAPH, graph.SerializeToString())
     write_json(folder / CLASSES, _told(model))
     files = f"{GRAPH}, {WEIGHTS} and {CLASSES}" if fresh else f"{GRAPH} and {CLASSES} ({WEIGHTS} stays as it was)"
-    return f"{folder}: wrote {files}; {len(model.names)} classes"
+    beside = f"; the {count(len(model.negatives), 'photo')} of {NONE} cannot be exported" if model.negatives else ""
+    return f"{folder}: wrote {files}; {len(model.names)} classes{beside}"
 
 
 def frozen_part(model: Model) -> str:

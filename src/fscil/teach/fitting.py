@@ -75,7 +75,7 @@ def fit(model: Model, learned: Learned, wish: Wish) -> tuple[list[Tensor], str]:
         _calibrate(model, made, learned.rows, wish.false_acceptance)
     tight = typical(mean_of_labels(features[0], learned.rows)[1], learned.rows.bincount())
     model.calibration = replace(model.calibration, tightness=tight)
-    model.origin = replace(model.origin, strength="transfer" if trial.weight else "prototypes")
+    model.origin = replace(model.origin, strength="transfer" if trial.weight else "prototypes", seed=wish.seed)
     return features, trial.text
 
 

@@ -11,10 +11,11 @@ from fscil.errors import FscilError
 from fscil.nn.prototypes import ClassSums
 
 Name: TypeAlias = str | int | float | bool
-Kind = Literal["learn", "teach", "forget", "rename", "erase"]
+Kind = Literal["learn", "teach", "forget", "rename", "erase", "unteach", "correct", "none"]
 
 UNDOABLE = 100  # steps that can be taken back; older ones stay as a line of history
 REMEMBERED = 1000  # lines of history
+NONE = "none of these"  # what photos of no class are called; their win means "not sure"
 
 
 @dataclass(frozen=True)
@@ -32,21 +33,26 @@ class Step:
 
     kind: Kind
     labels: tuple[int, ...] = ()
-    names: tuple[Name, ...] = ()  # of these labels, as they were called then
+    names: tuple[Name, ...] = ()  # of these labels, as they were called then; a correction leads to the first
     photos: int = 0  # 0 in a lesson of several classes of which one was erased
     renamed: Name | None = None  # the new name
     before: tuple[Known | None, ...] | None = None  # None: cannot be taken back
+    negatives: tuple[bytes, ...] | None = None  # photos of none of these before; None: they are the same after it
     when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S"))
 
     def text(self) -> str:
         """The step as a line of history."""
-        named = few([repr(name) for name in self.names])
+        named, photos = few([repr(name) for name in self.names]), count(self.photos, "photo")
+        target, sources = repr(self.names[0] if self.names else ""), few([repr(name) for name in self.names[1:]])
         return {
-            "learn": f"learned the base classes from {count(self.photos, 'photo')}",
-            "teach": f"taught {named}" + (f" from {count(self.photos, 'photo')}" if self.photos else ""),
+            "learn": f"learned the base classes from {photos}",
+            "teach": f"taught {named}" + (f" from {photos}" if self.photos else ""),
             "forget": f"forgot {named}",
             "rename": f"renamed {named} to {self.renamed!r}",
-            "erase": "erased a class",
+            "erase": f"erased {photos if self.photos else 'a class'}",
+            "unteach": f"took {photos} out of {named or NONE}",
+            "correct": f"corrected {photos}" + (f" from {sources}" if sources else "") + f" to {target}",
+            "none": f"kept {photos} as {NONE}" + (f", not as {named}" if named else ""),
         }[self.kind]
 
 
@@ -60,7 +66,7 @@ class Journal:
         """Writes a step down; what lies too far back can no longer be undone."""
         self.steps.append(step)
         if len(self.steps) > UNDOABLE:
-            self.steps[-UNDOABLE - 1] = replace(self.steps[-UNDOABLE - 1], before=None)
+            self.steps[-UNDOABLE - 1] = replace(self.steps[-UNDOABLE - 1], before=None, negatives=None)
         del self.steps[:-REMEMBERED]
 
     def take_back(self) -> Step:
@@ -69,7 +75,7 @@ class Journal:
         if last is None or last.kind == "learn":
             raise FscilError("there is nothing to undo: the model is as it was learned")
         if last.before is None:
-            why = "erased a class, which is final" if last.kind == "erase" else "lies too far back"
+            why = f"{last.text()}, which is final" if last.kind == "erase" else "lies too far back"
             raise FscilError(f"the last change cannot be undone: it {why}")
         return self.steps.pop()
 
@@ -92,13 +98,24 @@ class Journal:
         kept = []
         for step in self.steps:
             pairs = [(label, called) for label, called in _pairs(step) if label not in labels and called not in names]
-            if step.kind == "rename" and step.renamed in names:
+            one_sided = step.kind == "correct" and len(pairs) < len(step.labels)
+            if one_sided or (step.kind == "rename" and step.renamed in names):
                 pairs = []
             if pairs or not step.labels:
                 left, called = zip(*pairs, strict=True) if pairs else ((), ())
                 photos = step.photos if len(left) == len(step.labels) else 0
-                kept.append(replace(step, labels=left, names=called, photos=photos, before=None))
+                kept.append(replace(step, labels=left, names=called, photos=photos, before=None, negatives=None))
         self.steps = [*kept, Step("erase")]
+
+    def erase_photos(self, number: int) -> None:
+        """Removes all digests, and with them the way back to any earlier state."""
+        self.steps = [replace(step, before=None, negatives=None) for step in self.steps]
+        self.steps.append(Step("erase", photos=number))
+
+    def photos(self) -> set[bytes]:
+        """The digests of all photos that a step would bring back."""
+        known = {photo for step in self.steps for one in step.before or () if one for photo in one.photos}
+        return known | {photo for step in self.steps for photo in step.negatives or ()}
 
 
 def _pairs(step: Step) -> list[tuple[int, Name]]:

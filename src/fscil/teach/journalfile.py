@@ -24,6 +24,7 @@ def step_notes(journal: Journal) -> list[dict[str, Any]]:
             "photos": step.photos,
             "renamed": step.renamed,
             "before": None if step.before is None else [_known_notes(known) for known in step.before],
+            **({} if step.negatives is None else {"negatives": [photo.hex() for photo in step.negatives]}),
         }
         for step in journal.steps
     ]
@@ -68,7 +69,8 @@ def _step(told: Mapping[str, Any], rows: Iterator[tuple[ClassSums, ...]]) -> Ste
         if len(before) != len(told["labels"]):
             raise ValueError("a step of the journal is incomplete")
     labels, names = tuple(map(int, told["labels"])), tuple(told["names"])
-    return Step(told["kind"], labels, names, int(told["photos"]), told["renamed"], before, str(told["when"]))
+    negatives = None if told.get("negatives") is None else tuple(map(bytes.fromhex, told["negatives"]))
+    return Step(told["kind"], labels, names, int(told["photos"]), told["renamed"], before, negatives, str(told["when"]))
 
 
 def _known(told: Mapping[str, Any], rows: tuple[ClassSums, ...]) -> Known:

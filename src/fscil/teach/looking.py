@@ -12,9 +12,10 @@ from torch import Tensor
 from fscil.data.framing import finish
 from fscil.errors import FscilError
 from fscil.running.progress import Bar
-from fscil.teach.journal import Name
+from fscil.teach.journal import NONE, Name
 from fscil.teach.model import Model
 from fscil.teach.photos import Batch, Source, Unreadable, batches, digests
+from fscil.text import printable
 
 PLAIN = 4.0  # standard deviation of the pixel values below which a photo shows next to nothing
 TURNS = (1, 2, 3)  # quarter turns of the rotated twins
@@ -89,11 +90,13 @@ class Answer:
 
     known: bool
     best: tuple[tuple[Name, float], ...]  # the most probable classes with their probabilities
+    rejected: bool = False  # whether a photo of none of these is closer than every class
 
     def text(self) -> str:
         """hoopoe 0.83, or: not sure (nearest: jay 0.31, wren 0.22)."""
-        told = [f"{name} {probability:.2f}" for name, probability in self.best]
-        return told[0] if self.known else f"not sure (nearest: {', '.join(told[:2])})"
+        told = [f"{printable(str(name))} {probability:.2f}" for name, probability in self.best]
+        like = f"like a photo of {NONE}; " if self.rejected else ""
+        return told[0] if self.known else f"not sure ({like}nearest: {', '.join(told[:2])})"
 
 
 def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Answer]:
@@ -102,10 +105,10 @@ def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Ans
         raise FscilError("the model knows no class yet; teach it one: fscil teach MODEL CLASS PHOTOS")
     scores = model.scores(features)
     probabilities, columns = model.probabilities(scores).topk(min(most, scores.shape[1]), 1)
-    classes, known = model.classes, model.known(features).tolist()
+    classes, known, rejected = model.classes, model.known(features).tolist(), model.rejected(features).tolist()
     return [
-        Answer(sure, tuple((classes[c], p) for c, p in zip(row, ps, strict=True)))
-        for sure, row, ps in zip(known, columns.tolist(), probabilities.tolist(), strict=True)
+        Answer(sure, tuple((classes[c], p) for c, p in zip(row, ps, strict=True)), out)
+        for sure, out, row, ps in zip(known, rejected, columns.tolist(), probabilities.tolist(), strict=True)
     ]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -14,10 +14,14 @@ from fscil.errors import FscilError
 from fscil.nn.branches import Branch, embed_shared
 from fscil.nn.encoders import Encoder
 from fscil.nn.folding import folded
+from fscil.nn.prototypes import ClassSums
 from fscil.nn.readout import Evidence, Readout
+from fscil.nn.relations import relate
 from fscil.settings.names import suggestion
 from fscil.teach.calibration import Calibration
 from fscil.teach.journal import Journal, Kind, Known, Name, Step
+from fscil.teach.memory import Memory
+from fscil.teach.names import check_name
 
 AT_ONCE = 8  # images encoded together: the activations of more leave the processor's cache
 
@@ -30,6 +34,7 @@ class Origin:
     weights: str  # in words
     licence: str  # of the weights
     strength: str = ""  # how the base classes were learned
+    seed: int = 0  # of everything that was drawn
 
 
 @dataclass(eq=False)
@@ -45,6 +50,8 @@ class Model:
     photos: dict[int, tuple[bytes, ...]] = field(default_factory=dict)  # digests by label
     base: int = 0  # labels below this one are those of the base session
     revision: str | None = None  # of the file it was loaded from or last saved to
+    memory: Memory = field(default_factory=Memory)
+    negatives: tuple[bytes, ...] = ()  # digests of photos of none of these; each is a prototype whose win is "not sure"
 
     def __post_init__(self) -> None:
         for branch in self.branches:
@@ -85,6 +92,19 @@ class Model:
         return self._readout.scores(features)
 
     @torch.no_grad()
+    def scores_to(self, photos: Sequence[bytes], features: Sequence[Tensor]) -> Tensor:
+        """How close features (one (n, dim) per branch) are to single photos that are remembered: (n, photos)."""
+        remembered = self.memory.features(photos)
+        parts = zip(self.branches, features, remembered, strict=True)
+        return torch.stack([branch.weight * relate(branch.relation, f, rows) for branch, f, rows in parts]).sum(0)
+
+    def rejected(self, features: Sequence[Tensor]) -> Tensor:
+        """Whether a photo of none of these is closer to features (one (n, dim) per branch) than every class (n,)."""
+        if not self.negatives:
+            return torch.zeros(len(features[0]), dtype=torch.bool)
+        return self.scores_to(self.negatives, features).amax(1) >= self.scores(features).amax(1)
+
+    @torch.no_grad()
     def evidence(self, features: Sequence[Tensor]) -> Tensor:
         """What decides whether photos are known (n, classes); in models of before there was any, the scores."""
         typical = self.calibration.tightness
@@ -97,7 +117,7 @@ class Model:
 
     def known(self, features: Sequence[Tensor]) -> Tensor:
         """Whether photos with features (one (n, dim) per branch) belong to a class of the model (n,)."""
-        return self.calibration.known(self.evidence(features))
+        return self.calibration.known(self.evidence(features)) & ~self.rejected(features)
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """Calibrated probabilities (n, classes) of scores."""
@@ -133,36 +153,41 @@ class Model:
 
     def teach(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
         """Counts features (one (n, dim) per branch) into the classes `names` (n,); a new name becomes a class."""
+        for name in dict.fromkeys(names):
+            check_name(name)
         by_name = {name: label for label, name in self.names.items()}
-        following = self._next_label()
+        following = self.next_label()
         for name in dict.fromkeys(names):
             if name not in by_name:
                 by_name[name] = following
                 following += 1
         labels = [by_name[name] for name in names]
-        self._note("teach", dict(zip(labels, names, strict=True)), photos=len(names))
-        self._count_in(labels, names, features, photos)
+        self.note("teach", dict(zip(labels, names, strict=True)), photos=len(names))
+        self.count_in(labels, names, features, photos)
 
     def begin(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
         """Takes the base classes in, in the order of their first photo, as the first step of the journal."""
         labels = {name: label for label, name in enumerate(dict.fromkeys(names))}
+        for name in labels:
+            check_name(name)
         self.base = len(labels)
         self.journal.add(Step("learn", photos=len(names)))
-        self._count_in([labels[name] for name in names], names, features, photos)
+        self.count_in([labels[name] for name in names], names, features, photos)
 
     def forget(self, name: Name) -> None:
         """Removes a class; `undo` brings it back."""
         label = self.label(name)
-        self._note("forget", {label: self.names[label]})
+        self.note("forget", {label: self.names[label]})
         self._remove(label)
 
     def rename(self, name: Name, new: Name) -> None:
         """Gives a class another name."""
         label = self.label(name)
         self.check_kind(new)
+        check_name(new)
         if any(new == other and label != at for at, other in self.names.items()):
             raise FscilError(f"there is already a class {new!r}; forget it first or choose another name")
-        self._note("rename", {label: self.names[label]}, renamed=new)
+        self.note("rename", {label: self.names[label]}, renamed=new)
         self.names[label] = new
 
     def erase(self, name: Name) -> set[int]:
@@ -177,6 +202,7 @@ class Model:
         for label in labels & set(self.names):
             self._remove(label)
         self.journal.erase(labels, names - set(self.names.values()))
+        self.tidy()
         return labels
 
     def undo(self) -> Step:
@@ -184,14 +210,42 @@ class Model:
         step = self.journal.take_back()
         for label, known in zip(step.labels, step.before or (), strict=True):
             self._restore(label, known)
+        self.negatives = self.negatives if step.negatives is None else step.negatives
+        self.tidy()
         return step
 
-    def _next_label(self) -> int:
+    def tidy(self) -> None:
+        """Lets go of features that no class, no photo of none of these and no step of the journal needs."""
+        needed = {*self.negatives, *(photo for step in self.journal.steps for photo in step.negatives or ())}
+        if self.memory.keep:
+            needed |= self.journal.photos() | {photo for photos in self.photos.values() for photo in photos}
+        self.memory.keep_only(needed)
+
+    @contextmanager
+    def what_if(self, label: int, rows: Sequence[ClassSums]) -> Iterator[None]:
+        """For a while a class has other sums, one of each branch."""
+        before = [branch.prototypes.take(label) for branch in self.branches]
+        self._put(label, rows)
+        try:
+            yield
+        finally:
+            self._put(label, before)
+
+    def next_label(self) -> int:
+        """The label of a class to come: one that no class has ever had."""
         return max(self.journal.largest_label(), next(reversed(self.names), -1), self.base - 1) + 1
 
-    def _note(self, kind: Kind, about: dict[int, Name], photos: int = 0, renamed: Name | None = None) -> None:
+    def note(
+        self,
+        kind: Kind,
+        about: dict[int, Name],
+        photos: int = 0,
+        renamed: Name | None = None,
+        negatives: tuple[bytes, ...] | None = None,
+    ) -> None:
+        """Writes down a change of some classes, before it is made."""
         before = tuple(self._known(label) for label in about)
-        self.journal.add(Step(kind, tuple(about), tuple(about.values()), photos, renamed, before))
+        self.journal.add(Step(kind, tuple(about), tuple(about.values()), photos, renamed, before, negatives))
 
     def _known(self, label: int) -> Known | None:
         if label not in self.names:
@@ -199,10 +253,15 @@ class Model:
         rows = tuple(branch.prototypes.take(label) for branch in self.branches)
         return Known(self.names[label], rows, self.photos.get(label, ()))
 
-    def _count_in(
+    def count_in(
         self, labels: Sequence[int], names: Iterable[Name], features: Sequence[Tensor], photos: Sequence[bytes]
     ) -> None:
+        """Adds features (one (n, dim) per branch) to classes, without a word in the journal."""
         self._changed(labels)
+        if photos:
+            features = self.memory.instead_of(photos, features)
+            if self.memory.keep:
+                self.memory.add(photos, features)
         for branch, f in zip(self.branches, features, strict=True):
             branch.prototypes.add(torch.tensor(labels), f)
         self.names |= dict(zip(labels, names, strict=True))
@@ -211,6 +270,33 @@ class Model:
             added.setdefault(label, []).append(photo)
         for label, digests in added.items():
             self.photos[label] = self.photos.get(label, ()) + tuple(digests)
+
+    def take_out(self, sources: Mapping[int, list[int]], photos: Sequence[bytes], features: Sequence[Tensor]) -> None:
+        """Takes the photos at some positions out of each class: its sums become those of its other photos.
+
+        A class without photos goes. `features` (one (n, dim) per branch) serve where those of the others are not known.
+        """
+        for label, positions in sources.items():
+            left = list(self.photos[label])
+            for position in positions:
+                left.remove(photos[position])
+            number = self.branches[0].prototypes.take(label).photos - len(positions)
+            if number == 0:
+                self._remove(label)
+                continue
+            complete = len(left) == number and all(photo in self.memory for photo in left)
+            rows = [branch.prototypes.take(label) for branch in self.branches]
+            gone = [f[positions].double().sum(0) for f in features]
+            totals = self.memory.sums(left) if complete else [r.total - g for r, g in zip(rows, gone, strict=True)]
+            self._put(label, [ClassSums(t, number, r.bias) for t, r in zip(totals, rows, strict=True)])
+            self.photos.pop(label)
+            if left:
+                self.photos[label] = tuple(left)
+
+    def _put(self, label: int, rows: Sequence[ClassSums]) -> None:
+        self._changed([label])
+        for branch, row in zip(self.branches, rows, strict=True):
+            branch.prototypes.put(label, row)
 
     def _changed(self, labels: Iterable[int]) -> None:
         self._readout.changed(labels)
@@ -228,9 +314,7 @@ class Model:
         if known is None:
             self._remove(label)
             return
-        self._changed([label])
-        for branch, row in zip(self.branches, known.rows, strict=True):
-            branch.prototypes.put(label, row)
+        self._put(label, known.rows)
         self.names = dict(sorted({**self.names, label: known.name}.items()))
         self.photos.pop(label, None)
         if known.photos:

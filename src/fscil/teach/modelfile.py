@@ -24,9 +24,10 @@ from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.teach.backbones import FEATURES, Features
 from fscil.teach.calibration import Calibration
-from fscil.teach.journal import Journal
+from fscil.teach.journal import NONE, Journal
 from fscil.teach.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
 from fscil.teach.locks import locked
+from fscil.teach.memory import memory_tensors, read_memory
 from fscil.teach.model import Model, Origin
 from fscil.tensors import digest, write_tensors
 
@@ -52,7 +53,10 @@ def save(model: Model, path: str | Path) -> None:
         "base": model.base,
         "calibration": asdict(model.calibration),
         "journal": step_notes(model.journal),
+        "keep_features": model.memory.keep,
+        "negatives": [photo.hex() for photo in model.negatives],
     }
+    model.tidy()
     kept = _kept(model)
     revision = _revision(notes, kept)
     weights = {f"encoder.{i}.{n}": t for i, encoder in enumerate(shared) for n, t in encoder.state_dict().items()}
@@ -134,7 +138,8 @@ def _damage(problem: Exception) -> str:
 def _kept(model: Model) -> dict[str, Tensor]:
     """All tensors of a model but the weights of its encoders."""
     kept = {name: tensor for branch in model.branches for name, tensor in _branch_tensors(branch).items()}
-    return kept | photo_tensors(model.photos) | known_tensors(model.journal, [branch.name for branch in model.branches])
+    kept |= photo_tensors(model.photos) | memory_tensors(model.memory, model.branches)
+    return kept | known_tensors(model.journal, [branch.name for branch in model.branches])
 
 
 def _revision(notes: Mapping[str, Any], kept: Mapping[str, Tensor]) -> str:
@@ -194,7 +199,12 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
         raise FscilError("it remembers photos of classes that it does not know")
     calibration = Calibration(**{n: tuple(v) if isinstance(v, list) else v for n, v in notes["calibration"].items()})
     base, revision = int(notes["base"]), str(notes["revision"])
-    model = Model(branches, framing, origin, calibration, Journal(steps), names, photos, base, revision)
+    memory = read_memory(tensors, branches, bool(notes.get("keep_features", True)))
+    negatives = tuple(map(bytes.fromhex, notes.get("negatives", ())))
+    if not all(photo in memory for photo in negatives):
+        raise FscilError(f"it keeps no features of its photos of {NONE}")
+    about = (calibration, Journal(steps), names, photos, base, revision, memory, negatives)
+    model = Model(branches, framing, origin, *about)
     if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
         raise FscilError("what it holds is not what was saved")
     return model

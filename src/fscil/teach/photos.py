@@ -25,6 +25,7 @@ from fscil.data.framing import Framing
 from fscil.data.images import cut_picture
 from fscil.data.pictures import damage, from_array, upright_rgb
 from fscil.errors import FscilError
+from fscil.teach.names import check_name
 
 Source: TypeAlias = str | Path | Image.Image | np.ndarray | Tensor
 
@@ -199,7 +200,9 @@ def class_folders(root: str | Path) -> dict[str, list[Path]]:
         raise FscilError(f"{root} cannot be opened as a folder ({problem.strerror}); {advice}") from problem
     found: dict[str, list[Path]] = {}
     for folder in folders:  # two spellings of one name are one class
-        found.setdefault(class_name(folder.name), []).extend(photos_in(folder))
+        name = class_name(folder.name)
+        check_name(name)
+        found.setdefault(name, []).extend(photos_in(folder))
     if not any(found.values()):
         raise FscilError(f"{root} holds no photos in class folders; put them as {root / 'CLASS' / 'PHOTO.jpg'}")
     return found

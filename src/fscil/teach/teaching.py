@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.errors import FscilError
+from fscil.teach.corrections import places
 from fscil.teach.journal import Name, count, few
 from fscil.teach.looking import answers, look
 from fscil.teach.model import Model
 from fscil.teach.photos import Source, Unreadable, name_of
-
-ENOUGH = 5  # photos from which a class is known well enough
+from fscil.teach.review import ENOUGH, Review, odd_photos, review, review_class
 
 
 @dataclass
@@ -25,6 +24,7 @@ class Lesson:
     taught: int = 0
     unreadable: list[Unreadable] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+    reviews: list[Review] = field(default_factory=list)  # of the classes that were taught
 
 
 def teach(model: Model, names: Sequence[Name], sources: Sequence[Source]) -> Lesson:
@@ -32,36 +32,38 @@ def teach(model: Model, names: Sequence[Name], sources: Sequence[Source]) -> Les
     seen = look(model, sources)
     given = [names[p] for p in seen.positions]
     called = [name_of(sources[p], p) for p in seen.positions]
-    taken, repeated, foreign = sort_out(seen.digests, given, known_photos(model))
+    taken, repeated, foreign = sort_out(seen.digests, given, places(model))
     lesson = Lesson(len(taken), seen.unreadable)
     lesson.advice += repeated_advice([called[i] for i in repeated], {called[i]: other for i, other in foreign.items()})
     if not taken:
         if repeated:
             return lesson  # every photo was known already: nothing to do, nothing wrong
         raise FscilError(f"none of the photos could be taught: {_why(lesson)}; give other photos")
-    for name in dict.fromkeys(given[i] for i in taken):
-        mine = [i for i in taken if given[i] == name]
-        lesson.advice += photo_advice(model, name, [f[mine] for f in seen.features], [called[i] for i in mine])
+    by_name: dict[Name, list[int]] = {}
+    for i in taken:
+        by_name.setdefault(given[i], []).append(i)
+    for name, mine in by_name.items():
+        lesson.advice += looks_like(model, name, [f[mine] for f in seen.features])
     dull = [called[i] for i in taken if seen.positions[i] in seen.plain]
     if dull:
         lesson.advice.append(f"{few(dull)}: almost one colour; a photo that shows the object teaches more")
     model.teach([given[i] for i in taken], [f[taken] for f in seen.features], [seen.digests[i] for i in taken])
+    for name, mine in by_name.items():
+        titles = {seen.digests[i]: called[i] for i in mine}
+        lesson.advice += unlike_the_others(model, name, titles) + few_photos(model, name)
+        one = review_class(model, name, titles) or review(
+            model, name, [f[mine] for f in seen.features], [*titles.values()]
+        )
+        lesson.reviews += [one] if one else []
     return lesson
 
 
-def photo_advice(model: Model, name: Name, features: Sequence[Tensor], called: Sequence[str]) -> list[str]:
-    """What is worth saying about photos before they are taught as one class."""
-    told = looks_like(model, name, features) + unlike_the_others(model, features[0], called)
-    known = {other: label for label, other in model.names.items()}
-    photos = len(called) + (model.branches[0].prototypes.take(known[name]).photos if name in known else 0)
-    if photos < ENOUGH:
-        told.append(f"{name!r} is known from {count(photos, 'photo')}; {ENOUGH} or more make it surer")
-    return told
-
-
-def known_photos(model: Model) -> dict[bytes, Name]:
-    """Digest -> class of every photo a model was taught from."""
-    return {photo: model.names[label] for label, photos in model.photos.items() for photo in photos}
+def few_photos(model: Model, name: Name) -> list[str]:
+    """A sentence when a class is known from few photos."""
+    photos = model.branches[0].prototypes.take(model.label(name)).photos
+    return (
+        [f"{name!r} is known from {count(photos, 'photo')}; {ENOUGH} or more make it surer"] if photos < ENOUGH else []
+    )
 
 
 def sort_out(
@@ -85,7 +87,7 @@ def repeated_advice(repeated: Sequence[str], foreign: Mapping[str, Name]) -> lis
     told = [f"{count(len(repeated), 'photo')} known already and counted once: {few(repeated)}"] if repeated else []
     if foreign:
         named = [f"{photo} ({other!r})" for photo, other in foreign.items()]
-        told.append(f"left out, because the same photo was taught as another class: {few(named)}; decide for one")
+        told.append(f"left out, because the same photo was taught as another class: {few(named)}; correct moves it")
     return told
 
 
@@ -105,19 +107,10 @@ def looks_like(model: Model, name: Name, features: Sequence[Tensor]) -> list[str
     return [f"{said}; if it is the same thing, undo and teach {other!r} instead"]
 
 
-def unlike_the_others(model: Model, features: Tensor, called: Sequence[str]) -> list[str]:
-    """A sentence about photos that resemble the rest of the lesson less than photos of one class usually do."""
-    if model.calibration.odd is None or len(features) < 3:
-        return []
-    unit = F.normalize(features, dim=1)
-    rest = F.normalize(unit.sum(0) - unit, dim=1)
-    closeness = (unit * rest).sum(1).tolist()
-    odd = [photo for photo, close in zip(called, closeness, strict=True) if close < model.calibration.odd]
-    if not odd:
-        return []
-    if len(odd) * 2 > len(called):
-        return ["these photos differ much from each other; do they all show the same class?"]
-    return [f"{few(odd)}: unlike the other photos; undo if it was a mistake"]
+def unlike_the_others(model: Model, name: Name, titles: Mapping[bytes, str]) -> list[str]:
+    """A sentence about photos of a lesson that are unlike the other photos of their class."""
+    odd = [titles[photo] for photo in odd_photos(model, name) if photo in titles]
+    return [f"{few(odd)}: unlike the other photos of {name!r}; unteach takes a wrong photo back"] if odd else []
 
 
 def _why(lesson: Lesson) -> str:

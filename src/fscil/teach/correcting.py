@@ -1,0 +1,122 @@
+"""Correcting a model with photos as people name them: by file, or by the first digits of a digest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fscil.errors import FscilError
+from fscil.teach import corrections
+from fscil.teach.corrections import places
+from fscil.teach.journal import NONE, Name
+from fscil.teach.looking import look
+from fscil.teach.memory import meant
+from fscil.teach.model import Model
+from fscil.teach.photos import Source, name_of, summary
+from fscil.teach.review import Review, review_class
+from fscil.teach.teaching import Lesson, repeated_advice, sort_out
+
+DIGITS = re.compile(r"[0-9a-fA-F]{4,32}")
+
+
+@dataclass
+class Correction:
+    """What came of a correction."""
+
+    photos: int = 0  # that were moved or taken out
+    sources: list[Name] = field(default_factory=list)  # classes, or NONE, that photos were taken out of
+    gone: list[Name] = field(default_factory=list)  # classes that lost their last photo and are forgotten
+    reviews: list[Review] = field(default_factory=list)  # of the classes that changed and are left
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Photos that were named: digest -> how, and their features (one (n, dim) per branch)."""
+
+    titles: dict[bytes, str]
+    features: list[Tensor]
+
+    @property
+    def photos(self) -> list[bytes]:
+        return list(self.titles)
+
+
+def unteach(model: Model, name: Name, given: Sequence[Source], erase: bool = False) -> Correction:
+    """Takes photos out of a class, or out of NONE; with `erase` every trace of them, which is final."""
+    name = name if name == NONE else model.names[model.label(name)]
+    known, chosen = places(model), choose(model, given)
+    for photo, title in chosen.titles.items():
+        if known.get(photo) != name:
+            raise FscilError(_elsewhere(title, name, known.get(photo)))
+    (corrections.erase_photos if erase else corrections.unteach)(model, name, chosen.photos, chosen.features)
+    return _correction(model, len(chosen.photos), [name])
+
+
+def correct(model: Model, name: Name, given: Sequence[Source]) -> Correction:
+    """Counts photos into a class, or into NONE, and out of where they were taught; those already there stay."""
+    known, chosen = places(model), choose(model, given)
+    rows = [row for row, photo in enumerate(chosen.photos) if known.get(photo) != name]
+    if not rows:
+        return Correction()
+    photos, features = [chosen.photos[row] for row in rows], [f[rows] for f in chosen.features]
+    if name == NONE:
+        corrections.keep_as_none(model, photos, features)
+    else:
+        corrections.correct(model, name, photos, features)
+    sources = [place for photo in photos if (place := known.get(photo)) is not None]
+    return _correction(model, len(photos), list(dict.fromkeys(sources)), name)
+
+
+def teach_none(model: Model, sources: Sequence[Source]) -> Lesson:
+    """Keeps photos that show none of the classes; photos that were taught as a class are left out and named."""
+    seen = look(model, sources)
+    called = [name_of(sources[p], p) for p in seen.positions]
+    taken, repeated, foreign = sort_out(seen.digests, [NONE] * len(called), places(model))
+    advice = repeated_advice([called[i] for i in repeated], {called[i]: other for i, other in foreign.items()})
+    if not taken and not repeated:
+        why = "; ".join([*(str(problem) for problem in seen.unreadable[:3]), *advice])
+        raise FscilError(f"none of the photos could be kept: {why or 'there are none'}; give other photos")
+    if taken:
+        corrections.keep_as_none(model, [seen.digests[i] for i in taken], [f[taken] for f in seen.features])
+    return Lesson(len(taken), seen.unreadable, advice)
+
+
+def choose(model: Model, given: Sequence[Source]) -> Chosen:
+    """The photos that are meant, each once; a text that is no file may be the beginning of a digest."""
+    known = places(model)
+    named = {i: meant(str(source), known) for i, source in enumerate(given) if _is_digest(source)}
+    shown = [i for i in range(len(given)) if i not in named]
+    seen = look(model, [given[i] for i in shown])
+    if seen.unreadable:
+        raise FscilError(f"nothing was changed: {summary(seen.unreadable, len(given))}")
+    remembered = model.memory.features(list(named.values())) if named else [f[:0] for f in seen.features]
+    titles: dict[bytes, str] = {}
+    rows = []
+    for row, (position, photo) in enumerate(zip([*named, *shown], [*named.values(), *seen.digests], strict=True)):
+        if photo not in titles:
+            titles[photo] = name_of(given[position], position)
+            rows.append(row)
+    return Chosen(titles, [torch.cat(parts)[rows] for parts in zip(remembered, seen.features, strict=True)])
+
+
+def _is_digest(source: Source) -> bool:
+    return isinstance(source, str | Path) and not Path(source).exists() and bool(DIGITS.fullmatch(str(source)))
+
+
+def _elsewhere(photo: str, name: Name, place: Name | None) -> str:
+    where = NONE if name == NONE else repr(name)
+    if place is None:
+        return f"{photo} is not among the photos that were taught as {where}; a photo that was edited is another photo"
+    return f"{photo} was not taught as {where} but as {NONE if place == NONE else repr(place)}; name that instead"
+
+
+def _correction(model: Model, photos: int, sources: list[Name], target: Name | None = None) -> Correction:
+    left = [name for name in [*sources, *([] if target is None else [target])] if name in model.names.values()]
+    gone = [name for name in sources if name != NONE and name not in left]
+    reviews = [review for name in left if (review := review_class(model, name))]
+    return Correction(photos, sources, gone, reviews)

@@ -1,0 +1,29 @@
+"""Names of classes: what people type is accepted, what would drive a terminal or break a file is refused."""
+
+from __future__ import annotations
+
+from fscil.errors import FscilError
+from fscil.teach.journal import NONE, Name
+from fscil.text import printable
+
+LONGEST = 100  # characters
+
+
+def check_name(name: Name) -> None:
+    """Refuses a name that is empty, too long, reserved, or that holds what cannot be printed."""
+    if not isinstance(name, str):
+        return
+    if not name.strip():
+        raise FscilError("a class needs a name")
+    if len(name) > LONGEST:
+        shown = printable(name[:20])
+        raise FscilError(
+            f"the name {shown!r}… has {len(name)} characters; {LONGEST} are the most, choose a shorter one"
+        )
+    if printable(name) != name:
+        raise FscilError(
+            f"the name '{printable(name)}' holds characters that cannot be printed (control characters, line breaks or "
+            "broken text); choose another one"
+        )
+    if name == NONE:
+        raise FscilError(f"{NONE!r} is what photos of no class are called; choose another name, or teach with --none")

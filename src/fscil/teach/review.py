@@ -1,0 +1,111 @@
+"""Leave-one-out: what a model would say about the photos of a class if each had not been taught, and which is odd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fscil.nn.prototypes import ClassSums
+from fscil.teach.journal import Name, few
+from fscil.teach.looking import Answer, answers
+from fscil.teach.memory import short
+from fscil.teach.model import Model
+
+ENOUGH = 5  # photos from which a class is known well enough
+MOST = 30  # photos of a class that are asked, the latest
+FEWEST = 3  # photos among which one can be odd, and classes to compare with
+DRAWN = 300  # lessons drawn from other classes
+RARE = 0.02  # share of them that may look as odd
+
+
+@dataclass(frozen=True)
+class Review:
+    """The answers about photos of a class, each asked as if it had not been taught."""
+
+    name: Name
+    photos: tuple[str, ...]  # what they are called
+    answers: tuple[Answer, ...]
+
+    @property
+    def recognised(self) -> int:
+        """Photos for which the model would be sure of the right class."""
+        return sum(map(self._right, self.answers))
+
+    def text(self) -> str:
+        """4 of 5 photos of 'hoopoe' would be recognised; dark.jpg looks like 'jay'; more photos would help."""
+        asked = f"{self.recognised} of {len(self.photos)} photos of {self.name!r}"
+        enough = self.recognised == len(self.photos) >= ENOUGH
+        verdict = "more would change little" if enough else "more photos would help"
+        return "; ".join([f"{asked} would be recognised if they had not been taught", *self._others(), verdict])
+
+    def _right(self, answer: Answer) -> bool:
+        return answer.known and answer.best[0][0] == self.name
+
+    def _others(self) -> list[str]:
+        """What is said about the photos that would not be recognised."""
+        mistaken: dict[str, list[str]] = {}
+        for photo, answer in zip(self.photos, self.answers, strict=True):
+            if not self._right(answer):
+                best = answer.best[0][0]
+                mistaken.setdefault("not sure" if best == self.name else f"looks like {best!r}", []).append(photo)
+        return [f"{few(photos)}: {said}" for said, photos in mistaken.items()]
+
+
+def review(model: Model, name: Name, features: Sequence[Tensor], called: Sequence[str]) -> Review | None:
+    """Asks about taught photos of a class by their features (one (n, dim) per branch); None: it has one photo."""
+    label = model.label(name)
+    rows = [branch.prototypes.take(label) for branch in model.branches]
+    if rows[0].photos < 2:
+        return None
+    said = []
+    for i in range(len(called)):
+        one = [f[i : i + 1] for f in features]
+        rest = [ClassSums(r.total - f[0].double(), r.photos - 1, r.bias) for r, f in zip(rows, one, strict=True)]
+        with model.what_if(label, rest):
+            said += answers(model, one, most=2)
+    return Review(name, tuple(called), tuple(said))
+
+
+def review_class(model: Model, name: Name, called: Mapping[bytes, str] | None = None) -> Review | None:
+    """Asks about the latest photos of a class whose features are remembered; None: there are none, or only one."""
+    photos = [photo for photo in model.photos.get(model.label(name), ()) if photo in model.memory][-MOST:]
+    if not photos:
+        return None
+    titles = [(called or {}).get(photo, f"photo {short(photo)}") for photo in photos]
+    return review(model, name, model.memory.features(photos), titles)
+
+
+def odd_photos(model: Model, name: Name) -> list[bytes]:
+    """Photos of a class that are less like its others than in all but few lessons of other classes.
+
+    A photo is odd if its cosine with the mean of the others is both low and far below that of the others, each measured
+    on lessons of as many photos drawn from the classes whose features are remembered.
+    """
+    photos = [photo for photo in model.photos.get(model.label(name), ()) if photo in model.memory]
+    groups = [
+        [p for p in known if p in model.memory] for label, known in model.photos.items() if label != model.label(name)
+    ]
+    size = min(len(photos), sorted(map(len, groups))[-FEWEST] if len(groups) >= FEWEST else 0)
+    if size < FEWEST:
+        return []
+    others = [model.memory.features(group)[0] for group in groups if len(group) >= size]
+    rng = torch.Generator().manual_seed(0)
+    drawn = []
+    for turn in range(DRAWN):
+        f = others[turn % len(others)]
+        drawn.append(_likeness(f[torch.randperm(len(f), generator=rng)[:size]]).amin(1))
+    limits = torch.stack(drawn).quantile(RARE, 0)
+    low = _likeness(model.memory.features(photos)[0]) < limits[:, None]
+    return [photo for photo, odd in zip(photos, low.all(0).tolist(), strict=True) if odd]
+
+
+def _likeness(features: Tensor) -> Tensor:
+    """Of each photo (n, dim) its cosine with the mean of the others, and its lead over their median one: (2, n)."""
+    unit = F.normalize(features, dim=1)
+    closeness = (unit * F.normalize(unit.sum(0) - unit, dim=1)).sum(1)
+    without = closeness.expand(len(unit), -1)[~torch.eye(len(unit), dtype=torch.bool)].view(len(unit), -1)
+    return torch.stack([closeness, closeness - without.quantile(0.5, 1)])
