@@ -37,7 +37,10 @@ def learn(
     recipe: Annotated[str | None, Parameter(help="with --train: recipe of KT-RCNet")] = None,
     encoder: Annotated[
         str | None,
-        Parameter(help="name, timm:NAME or run folder [default: efficientnet_lite0; with --train: the recipe's, fast]"),
+        Parameter(
+            help="name (see fscil encoders), timm:NAME or run folder "
+            "[default: efficientnet_lite0; with --train: the recipe's, fast]"
+        ),
     ] = None,
     weights: Annotated[
         str | None, Parameter(help="local weights file [default: the pretrained weights; with --train: none]")

@@ -222,7 +222,7 @@ def cut_picture(picture: Image.Image, framing: Framing, chance: Draw | None) -> 
     limited = picture.crop((int(first), int(upper), int(last), int(lower)))
     left, top = left - first, top - upper
     box = (left, top, min(left + wide, limited.width), min(top + tall, limited.height))
-    crop = np.asarray(limited.resize((p, p), Image.Resampling.BILINEAR, box=box))
+    crop = np.asarray(limited.resize((p, p), Image.Resampling[framing.resampling.upper()], box=box))
     if chance is None:
         return crop
     rows, columns = (at[0].numpy() for at in rearrangement(framing, chance))

@@ -33,7 +33,8 @@ from fscil.tensors import digest, write_tensors
 FORMAT = 2
 READABLE = (1, 2)  # 1: plain cosine and squared distance, "not sure" by the scores; they stay what they are
 SCALARS = ("weight", "feature_scale")
-FRAMING = ("pixels", "mean", "std", "margin")
+FRAMING = ("pixels", "mean", "std", "margin", "resampling")
+OLDER = {"resampling": "bilinear"}  # what files of before do not say
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 
 
@@ -173,8 +174,9 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
             raise FscilError(f"{name} holds numbers that are not finite")
     origin, framing = Origin(**notes["origin"]), None
     if notes["view"] is not None:
-        pixels, mean, std, margin = (notes["view"][name] for name in FRAMING)
-        framing = Framing(int(pixels), tuple(map(float, mean)), tuple(map(float, std)), margin=float(margin))
+        pixels, mean, std, margin, resampling = ({**OLDER, **notes["view"]}[name] for name in FRAMING)
+        mean, std = tuple(map(float, mean)), tuple(map(float, std))
+        framing = Framing(int(pixels), mean, std, margin=float(margin), resampling=resampling)
     made = [
         _encoder(_part(tensors, f"encoder.{i}."), told, origin, framing) for i, told in enumerate(notes["encoders"])
     ]
