@@ -210,7 +210,7 @@ def _create_timm(name: str, weights: str | None, start: Mapping[str, Any] = Mapp
     return net
 
 
-def _published(name: str, start: Mapping[str, bool]) -> nn.Module:
+def _published(name: str, start: Mapping[str, Any]) -> Any:
     """A timm model with its published weights."""
     import timm
 
@@ -229,7 +229,7 @@ def _published(name: str, start: Mapping[str, bool]) -> nn.Module:
         ) from problem
 
 
-def _resize(net: nn.Module, name: str, pixels: int) -> None:
+def _resize(net: Any, name: str, pixels: int) -> None:
     """Fits the position embeddings of a Transformer to images of another size than it was trained with."""
     try:
         net.set_input_size(img_size=(pixels, pixels))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +14,11 @@ from fscil.data.framing import Framing
 from fscil.errors import FscilError
 from fscil.nn.branches import Branch, embed_shared
 from fscil.nn.encoders import Encoder
-from fscil.nn.folding import folded
 from fscil.nn.readout import Evidence, Readout
 from fscil.settings.names import suggestion
 from fscil.teach.calibration import Calibration
 from fscil.teach.journal import Journal, Kind, Known, Name, Step
+from fscil.teach.runtime import quick
 
 AT_ONCE = 8  # images encoded together: the activations of more leave the processor's cache
 
@@ -51,7 +52,10 @@ class Model:
             branch.eval().requires_grad_(False)
         self._readout = Readout(self.branches)
         self._evidence: Evidence | None = None
-        self._folded: dict[Encoder, Encoder] = {}
+        self._quick: dict[Encoder, Encoder] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_quick": {}}  # made again where the copy is used
 
     @property
     def classes(self) -> list[Name]:
@@ -74,9 +78,10 @@ class Model:
         """Features of images (n, 3, p, p), or of features (n, d): one (n, dim) per branch."""
         if images.dim() == 2:
             return embed_shared(self.branches, images)
-        if not self._folded:
-            self._folded = {encoder: folded(encoder) for encoder in {branch.encoder for branch in self.branches}}
-        parts = [embed_shared(self.branches, some, self._folded) for some in torch.split(images, AT_ONCE)]
+        if not self._quick:
+            name = self.origin.encoder
+            self._quick = {encoder: quick(encoder, name) for encoder in {branch.encoder for branch in self.branches}}
+        parts = [embed_shared(self.branches, some, self._quick) for some in torch.split(images, AT_ONCE)]
         return [torch.cat(features) for features in zip(*parts, strict=True)]
 
     @torch.no_grad()
