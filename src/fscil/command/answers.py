@@ -14,7 +14,7 @@ from fscil.command import show
 
 if TYPE_CHECKING:
     from fscil.teach.evaluation import Evaluation
-    from fscil.teach.looking import Answer, Reply
+    from fscil.teach.replies import Answer, Reply
 
 BEST = 3  # classes that a table names
 COLUMNS = ("photo", "known", *(f"{what} {place}" for place in range(1, BEST + 1) for what in ("class", "probability")))

@@ -1,4 +1,4 @@
-"""ONNX graphs of encoders in the user's cache: made once, used by every command, and made again if deleted.
+"""ONNX graphs of encoders, and what belongs to them, in the user's cache: made once, and again if deleted.
 
 Nothing here imports torch.
 """
@@ -45,11 +45,20 @@ def opened(graph: Path | bytes, threads: int) -> Any:
     options = SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4  # what goes wrong comes as an exception
-    return InferenceSession(str(graph) if isinstance(graph, Path) else graph, options)
+    if isinstance(graph, bytes):
+        return InferenceSession(graph, options)
+    note_use(graph)
+    return InferenceSession(str(graph), options)
+
+
+def note_use(file: Path) -> None:
+    """A file that is used stays."""
+    with suppress(OSError):
+        os.utime(file)
 
 
 def remove_unused() -> None:
-    """Makes room: graphs that no command has opened for a long time are removed."""
+    """Makes room: what no command has opened for a long time is removed."""
     for file in folder().iterdir():
         with suppress(OSError):  # another process was faster
             if time.time() - file.stat().st_mtime > UNUSED:

@@ -12,9 +12,9 @@ from torch import Tensor
 from fscil.data.framing import finish
 from fscil.errors import FscilError
 from fscil.running.progress import Bar
-from fscil.teach.journal import Name
 from fscil.teach.model import Model
 from fscil.teach.photos import Batch, Source, Unreadable, batches, digests
+from fscil.teach.replies import Answer, Reply
 
 PLAIN = 4.0  # standard deviation of the pixel values below which a photo shows next to nothing
 TURNS = (1, 2, 3)  # quarter turns of the rotated twins
@@ -83,19 +83,6 @@ def _turned(model: Model, images: Tensor, positions: list[int], turn: Collection
     return {positions[row]: features for row, features in zip(rows, around, strict=True)}
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a model says about one photo."""
-
-    known: bool
-    best: tuple[tuple[Name, float], ...]  # the most probable classes with their probabilities
-
-    def text(self) -> str:
-        """hoopoe 0.83, or: not sure (nearest: jay 0.31, wren 0.22)."""
-        told = [f"{name} {probability:.2f}" for name, probability in self.best]
-        return told[0] if self.known else f"not sure (nearest: {', '.join(told[:2])})"
-
-
 def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Answer]:
     """One answer per photo, from its features of each branch (n, dim)."""
     if not model.names:
@@ -107,15 +94,6 @@ def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Ans
         Answer(sure, tuple((classes[c], p) for c, p in zip(row, ps, strict=True)))
         for sure, row, ps in zip(known, columns.tolist(), probabilities.tolist(), strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What was said about a photo, or why it could not be read."""
-
-    photo: Path
-    answer: Answer | None
-    problem: str = ""
 
 
 def replies(model: Model, photos: Sequence[Path], title: str = "") -> list[Reply]:

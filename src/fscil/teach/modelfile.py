@@ -22,6 +22,7 @@ from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
+from fscil.teach import lightfile
 from fscil.teach.backbones import FEATURES, Features
 from fscil.teach.calibration import Calibration
 from fscil.teach.journal import Journal
@@ -57,8 +58,10 @@ def save(model: Model, path: str | Path) -> None:
     kept = _kept(model)
     revision = _revision(notes, kept)
     weights = {f"encoder.{i}.{n}": t for i, encoder in enumerate(shared) for n, t in encoder.state_dict().items()}
+    lightfile.forget(model.revision)  # before the new file: what is erased must not outlive it
     write_tensors(Path(path), weights | kept, {**notes, "revision": revision})
     model.revision = revision
+    lightfile.keep(model)
 
 
 def save_over(model: Model, path: str | Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,10 @@ def _session(encoder: Encoder, name: str) -> Any:
     if file.stat().st_size == 0:
         raise ValueError("it cannot be exported")
     try:
-        session = graphs.opened(file, torch.get_num_threads())
+        return graphs.opened(file, torch.get_num_threads())
     except Exception:
         file.unlink(missing_ok=True)  # damaged: the next command makes it again
         raise
-    with suppress(OSError):
-        file.touch()
-    return session
 
 
 def _keep(encoder: Encoder, file: Path) -> None:
@@ -85,26 +82,32 @@ def _keep(encoder: Encoder, file: Path) -> None:
     graphs.remove_unused()
 
 
-@torch.no_grad()
 def _graph(net: nn.Module, pixels: int) -> bytes:
-    """The graph of a network for images of one size in batches of any size, compared with torch."""
+    """The graph of a network for images of one size, compared with torch."""
+    content = exported(net, torch.rand(1, 3, pixels, pixels), "image", ("features",))
+    images = torch.rand(3, 3, pixels, pixels)
+    with torch.no_grad():
+        expected = net(images)
+    session = graphs.opened(content, torch.get_num_threads())
+    features = torch.from_numpy(session.run(None, {"image": images.numpy()})[0])
+    if not bool(((features - expected).abs() <= SAME * expected.abs().max()).all()):
+        raise ValueError("its graph computes something else")
+    return content
+
+
+@torch.no_grad()
+def exported(net: nn.Module, example: Tensor, given: str, results: Sequence[str]) -> bytes:
+    """The graph of a network of one input, for batches of any size."""
     content: Any = io.BytesIO()  # which torch takes, but does not say
-    batch = {0: "photos"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # sizes become constants, as they should
         torch.onnx.export(
             net,
-            (torch.rand(1, 3, pixels, pixels),),
+            (example,),
             content,
-            input_names=["image"],
-            output_names=["features"],
-            dynamic_axes={"image": batch, "features": batch},
+            input_names=[given],
+            output_names=list(results),
+            dynamic_axes={name: {0: "photos"} for name in (given, *results)},
             dynamo=False,  # a tenth of the time of torch's newer exporter
         )
-    images = torch.rand(3, 3, pixels, pixels)
-    expected = net(images)
-    session = graphs.opened(content.getvalue(), torch.get_num_threads())
-    features = torch.from_numpy(session.run(None, {"image": images.numpy()})[0])
-    if not bool(((features - expected).abs() <= SAME * expected.abs().max()).all()):
-        raise ValueError("its graph computes something else")
     return bytes(content.getvalue())
