@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
-from fscil.nn import encoders
+from fscil.nn import encoders, hub
 from fscil.nn.branches import Branch, test_views
 from fscil.nn.compute import Meter, counting
 from fscil.nn.encoders import Encoder, build
@@ -166,14 +166,18 @@ def test_pretrained_resnet18_has_torchvisions_weights(monkeypatch: pytest.Monkey
 
     asked, create = [], timm.create_model
 
-    def without_download(name: str, pretrained: bool = False, **settings: object) -> nn.Module:
-        asked.append((name, pretrained))
+    def without_download(
+        name: str, pretrained: bool = False, pretrained_cfg_overlay: object = None, **settings: object
+    ) -> nn.Module:
+        asked.append((name, pretrained, pretrained_cfg_overlay))
         return create(name, **settings)
 
     monkeypatch.setattr(timm, "create_model", without_download)
+    monkeypatch.setattr(hub, "weights_file", lambda repository, name: Path(repository))
     build("resnet18", 32, "pretrained")
     build("timm:resnet18.a1_in1k", 32, "pretrained")
-    assert asked == [("resnet18.tv_in1k", True), ("resnet18.a1_in1k", True)]
+    names = ("resnet18.tv_in1k", "resnet18.a1_in1k")
+    assert asked == [(name, True, {"file": f"timm/{name}"}) for name in names]
 
 
 @pytest.mark.parametrize(("name", "pixels"), [("resnet12", 8), ("fast", 8), ("resnet20", 4)])

@@ -8,9 +8,9 @@ import torch
 
 from fscil.errors import FscilError
 from fscil.teach import corrections, modelfile, teaching
-from fscil.teach.journal import NONE
 from fscil.teach.looking import answers, look
 from fscil.teach.model import Model
+from fscil.teach.replies import NONE
 
 Change = Callable[[Model], None]
 

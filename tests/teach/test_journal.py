@@ -13,8 +13,9 @@ from torch import Tensor
 
 from fscil.errors import FscilError
 from fscil.teach import backbones, corrections, journal, modelfile
-from fscil.teach.journal import NONE, Journal, Step
+from fscil.teach.journal import Journal, Step
 from fscil.teach.model import Model
+from fscil.teach.replies import NONE
 
 NAMES = st.sampled_from(["jay", "wren", "hoopoe", "blue jay", "Star"])
 VECTORS = st.lists(st.integers(-50, 50), min_size=3, max_size=3)

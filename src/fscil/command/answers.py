@@ -16,7 +16,7 @@ from fscil.text import printable
 
 if TYPE_CHECKING:
     from fscil.teach.evaluation import Evaluation
-    from fscil.teach.looking import Answer, Reply
+    from fscil.teach.replies import Answer, Reply
 
 HIDDEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # characters that can drive a terminal
 BEST = 3  # classes that a table names

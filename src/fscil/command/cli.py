@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 import fscil
 from fscil import data, methods, settings
 from fscil.command import choices, correct, show, teach
+from fscil.command.encoders import list_encoders
 from fscil.command.options import Count, Whole, with_options
 from fscil.errors import FscilError
 from fscil.settings.fields import flatten
@@ -198,6 +199,7 @@ def application(tokens: Sequence[str]) -> App:
     app.command(with_options(run, [*choices.protocol_options(), *choices.method_options(tokens)]), name="run")
     app.command(list_methods, name="methods")
     app.command(list_datasets, name="datasets")
+    app.command(list_encoders, name="encoders")
     app.command(with_options(check_data, choices.protocol_options()), name="data")
     app.command(write_report, name="report")
     app.command(write_results, name="results")

@@ -115,8 +115,8 @@ def nearest(
 
 def _place(model: "Model", name: str | None, new: bool = False) -> "Name":
     """The class that is meant, or NONE for no name."""
-    from fscil.teach.journal import NONE
     from fscil.teach.photos import class_name
+    from fscil.teach.replies import NONE
 
     if name is None:
         return NONE
@@ -124,7 +124,8 @@ def _place(model: "Model", name: str | None, new: bool = False) -> "Name":
 
 
 def _named(places: "list[Name]") -> str:
-    from fscil.teach.journal import NONE, few
+    from fscil.teach.journal import few
+    from fscil.teach.replies import NONE
 
     return few([NONE if place == NONE else repr(place) for place in places])
 

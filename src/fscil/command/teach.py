@@ -44,7 +44,10 @@ def learn(
     recipe: Annotated[str | None, Parameter(help="with --train: recipe of KT-RCNet")] = None,
     encoder: Annotated[
         str | None,
-        Parameter(help="name, timm:NAME or run folder [default: efficientnet_lite0; with --train: the recipe's, fast]"),
+        Parameter(
+            help="name (see fscil encoders), timm:NAME or run folder "
+            "[default: efficientnet_lite0; with --train: the recipe's, fast]"
+        ),
     ] = None,
     weights: Annotated[
         str | None, Parameter(help="local weights file [default: the pretrained weights; with --train: none]")
@@ -133,9 +136,10 @@ def teach(
 ) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
     from fscil.teach import correcting, modelfile, teaching
-    from fscil.teach.journal import NONE, count
+    from fscil.teach.journal import count
     from fscil.teach.names import check_name
     from fscil.teach.photos import class_name
+    from fscil.teach.replies import NONE
 
     if not none:
         name = class_name(name)
@@ -176,17 +180,25 @@ def predict(
         raise FscilError("--link goes with --sort-into DIR")
     if sort_into is not None:
         check_writable(sort_into / "photo")
-    from fscil.teach import modelfile, sorting
-    from fscil.teach.looking import replies
+    from fscil.teach import light
 
-    known, found = modelfile.load(model), _found(list(photos))
-    told = replies(known, found, "looking at photos" if len(found) > 100 else "")
+    found = _found(list(photos))
+    told = light.replies(model, found) if sort_into is None else None
+    if told is None:
+        from fscil.teach import lightfile, modelfile
+        from fscil.teach.looking import replies
+
+        known = modelfile.load(model)
+        told = replies(known, found, "looking at photos" if len(found) > 100 else "")
+        lightfile.keep(known)
     unreadable = [reply for reply in told if reply.answer is None]
     (answers.print_json if as_json else answers.print_csv if as_csv else answers.say)(told)
     _complain(f"{reply.photo} {reply.problem}" for reply in unreadable)
     if len(unreadable) == len(told):
         raise FscilError("none of the photos could be read")
     if sort_into is not None:
+        from fscil.teach import sorting
+
         done = sorting.sort_into(sort_into, told, known.classes, link).text(sort_into)
         _complain([done]) if as_json or as_csv else show.say(done)
     _be_strict(strict, len(unreadable), len(told))

@@ -14,9 +14,9 @@ import torch
 
 from fscil.data import Protocol, expanded
 from fscil.data.images import FileImages, Ingredients
+from fscil.data.pictures import SUFFIXES
 from fscil.errors import FscilError
 
-SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"}
 SPLIT_SEED = 0  # which images are test images does not depend on the seeds of shots and orders
 SPLIT_FORMS = 'csv with the columns image,part (train or test) or json {"train": [...], "test": [...]}'
 

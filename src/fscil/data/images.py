@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, rearrangement, windows
-from fscil.data.pictures import damage, upright_rgb
+from fscil.data.pictures import centre, damage, upright_rgb
 from fscil.errors import FscilError
 
 __all__ = ["Augment", "FileImages", "Framing", "Images", "Ingredients", "TensorImages", "cut_picture", "decode"]
@@ -217,14 +217,15 @@ def decode(path: str | Path) -> Image.Image:
 def cut_picture(picture: Image.Image, framing: Framing, chance: Draw | None) -> np.ndarray:
     """The framing's crop (p, p, 3) of a picture."""
     p = framing.pixels
+    if chance is None:
+        margin = framing.augment.margin if framing.augment else framing.margin
+        return centre(picture, p, margin, framing.resampling)
     sides = windows(torch.tensor([picture.height]), torch.tensor([picture.width]), framing, chance)
     (top, tall, upper, lower), (left, wide, first, last) = ([number.item() for number in side] for side in sides)
     limited = picture.crop((int(first), int(upper), int(last), int(lower)))
     left, top = left - first, top - upper
     box = (left, top, min(left + wide, limited.width), min(top + tall, limited.height))
-    crop = np.asarray(limited.resize((p, p), Image.Resampling.BILINEAR, box=box))
-    if chance is None:
-        return crop
+    crop = np.asarray(limited.resize((p, p), Image.Resampling[framing.resampling.upper()], box=box))
     rows, columns = (at[0].numpy() for at in rearrangement(framing, chance))
     rearranged: np.ndarray = crop[rows][:, columns]
     return rearranged

@@ -5,6 +5,7 @@ import struct
 import numpy as np
 from PIL import Image, ImageOps
 
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"}
 DEEP = 257  # 65535 / 255: from 16 bits to 8
 
 
@@ -76,3 +77,11 @@ def _eight_bits(values: np.ndarray) -> np.ndarray:
         raise ValueError(f"has pixel values of the type {values.dtype} from {low:g} to {high:g}, which are no colours")
     deep = values.dtype in (">u2", "<u2") or high > 255
     return (values // DEEP if deep else values).astype(np.uint8)
+
+
+def centre(picture: Image.Image, pixels: int, margin: float, resampling: str) -> np.ndarray:
+    """The square (p, p, 3) in the middle of a picture whose short side was scaled to margin * pixels."""
+    length = min(picture.size) / margin
+    left, top = ((side - length) / 2 for side in picture.size)
+    box = (left, top, min(left + length, picture.width), min(top + length, picture.height))
+    return np.asarray(picture.resize((pixels, pixels), Image.Resampling[resampling.upper()], box=box))

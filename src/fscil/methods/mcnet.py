@@ -12,8 +12,8 @@ margin                      config.margin
 
 This is a reconstruction from the abstract; there is no code. The form of the smoothing, margin, rates and steps are
 ours. The paper pairs a CNN with a Transformer; a Transformer trained from nothing on small images is weak, so the
-second network is by default a small CNN of another kind (`second`; timm:NAME gives a Transformer, at its own image
-size, which is one piece and cannot be tuned). Two networks cost more than the one of most other methods. With
+second network is by default a small CNN of another kind (`second`; timm:NAME gives a Transformer,
+which is one piece and cannot be tuned). Two networks cost more than the one of most other methods. With
 `--new.epochs 0` it is the plain ensemble of two prototype classifiers, the row to compare with.
 """
 

@@ -40,7 +40,7 @@ def macs_per_image(module: nn.Module, pixels: int) -> int:
 
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
-        deepcopy(module).to("meta").eval()(torch.zeros(1, 3, pixels, pixels, device="meta"))
+        deepcopy(module).to("meta").requires_grad_(False).eval()(torch.zeros(1, 3, pixels, pixels, device="meta"))
     return counter.get_total_flops() // 2
 
 

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from fscil.errors import FscilError
 from fscil.nn import compute, scratch
+from fscil.nn.published import HUB
 from fscil.nn.weights import fill, load_weights, read_weights
 from fscil.settings.names import suggestion
 
 AS_PUBLISHED = MappingProxyType({"zero_init_last": False})  # timm alone starts the last norm of a block at zero
-RESNET18 = "resnet18.tv_in1k"  # with torchvision's weights, those of the published results; timm prefers its own
+RESNET18 = HUB["resnet18"].timm
 
 
 class Encoder(nn.Module):
@@ -103,9 +104,11 @@ def unsized(name: str, pixels: int, weights: str | None = None) -> Encoder:
     """The encoder without a test whether it can take images of this size."""
     if name.startswith("timm:"):
         return _timm(name.removeprefix("timm:"), pixels, weights)
-    if name not in BUILDERS:
-        raise FscilError(f"unknown encoder {name!r}: {suggestion(name, [*BUILDERS, 'timm:NAME'])}")
-    return BUILDERS[name](pixels, weights)
+    if name in BUILDERS:
+        return BUILDERS[name](pixels, weights)
+    if name in HUB:
+        return _timm(HUB[name].timm, pixels, weights)
+    raise FscilError(f"unknown encoder {name!r}: {suggestion(name, [*BUILDERS, *HUB, 'timm:NAME'])}")
 
 
 def _resnet18(pixels: int, weights: str | None) -> Encoder:
@@ -186,6 +189,8 @@ class _TimmFeatures(nn.Module):
 def _timm(name: str, pixels: int, weights: str | None) -> Encoder:
     """Any timm model, as one stage; the name may end with the tag of its weights, as in resnet18.a1_in1k."""
     net = _create_timm(name, weights)
+    if net.pretrained_cfg.get("fixed_input_size") and pixels != net.pretrained_cfg["input_size"][-1]:
+        _resize(net, name, pixels)
     dim = getattr(net, "head_hidden_size", net.num_features)  # some heads widen the features before they are classified
     return Encoder(nn.Sequential(_TimmFeatures(net)), dim, pixels, _TimmPool(net))
 
@@ -198,17 +203,39 @@ def _create_timm(name: str, weights: str | None, start: Mapping[str, Any] = Mapp
     if name not in known:
         raise FscilError(f"timm has no model {name!r}; {suggestion(name, known)}")
     if weights == "pretrained":
-        try:
-            return timm.create_model(name, pretrained=True, num_classes=0, **start)
-        except Exception as problem:
-            raise FscilError(
-                f"the weights of {name} could not be fetched from the model hub ({type(problem).__name__}); "
-                "give a local file with --weights FILE.safetensors instead"
-            ) from problem
+        return _published(name, start)
     net = timm.create_model(name, num_classes=0, **start)
     if weights is not None:
         load_weights(net, Path(weights))
     return net
+
+
+def _published(name: str, start: Mapping[str, Any]) -> Any:
+    """A timm model with its published weights."""
+    import timm
+
+    from fscil.nn import hub
+
+    config = timm.models.get_pretrained_cfg(name)
+    if config is None or not config.hf_hub_id:
+        raise FscilError(f"nobody publishes weights of {name}; give a local file with --weights FILE.safetensors")
+    file = {"file": str(hub.weights_file(config.hf_hub_id, config.hf_hub_filename or hub.FILE))}
+    try:
+        return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=file, num_classes=0, **start)
+    except Exception as problem:
+        reason = str(problem).partition("\n")[0]
+        raise FscilError(
+            f"{file['file']} does not fit {name} ({reason}); give a local file with --weights"
+        ) from problem
+
+
+def _resize(net: Any, name: str, pixels: int) -> None:
+    """Fits the position embeddings of a Transformer to images of another size than it was trained with."""
+    try:
+        net.set_input_size(img_size=(pixels, pixels))
+    except (AttributeError, AssertionError, RuntimeError, ValueError) as problem:
+        own = net.pretrained_cfg["input_size"][-1]
+        raise FscilError(f"{name} cannot take images of {pixels} pixels; its own size is --pixels {own}") from problem
 
 
 def _no_weights(name: str, weights: str | None) -> None:

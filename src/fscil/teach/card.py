@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fscil.teach.journal import NONE, count
+from fscil.teach.journal import count
 from fscil.teach.model import Model
+from fscil.teach.replies import NONE
 
 
 def card(model: Model) -> Iterator[str]:

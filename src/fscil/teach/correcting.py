@@ -13,11 +13,12 @@ from torch import Tensor
 from fscil.errors import FscilError
 from fscil.teach import corrections
 from fscil.teach.corrections import places
-from fscil.teach.journal import NONE, Name
+from fscil.teach.journal import Name
 from fscil.teach.looking import look
 from fscil.teach.memory import meant
 from fscil.teach.model import Model
 from fscil.teach.photos import Source, name_of, summary
+from fscil.teach.replies import NONE
 from fscil.teach.review import Review, review_class
 from fscil.teach.teaching import Lesson, repeated_advice, sort_out
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.teach.journal import NONE, Name
+from fscil.teach.journal import Name
 from fscil.teach.memory import short
 from fscil.teach.model import Model
 from fscil.teach.names import check_name
+from fscil.teach.replies import NONE
 
 
 def places(model: Model) -> dict[bytes, Name]:

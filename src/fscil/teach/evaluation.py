@@ -16,9 +16,10 @@ from fscil.errors import FscilError
 from fscil.metrics import SessionMetrics, interval, session_metrics
 from fscil.teach.calibration import auroc
 from fscil.teach.journal import Name, count, few
-from fscil.teach.looking import Answer, answers, glance
+from fscil.teach.looking import answers, glance
 from fscil.teach.model import Model
 from fscil.teach.photos import Unreadable
+from fscil.teach.replies import Answer
 
 SHOWN = 10  # wrong photos that are named in the terminal
 

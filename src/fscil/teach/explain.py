@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from fscil.data.images import cut_picture
 from fscil.errors import FscilError
 from fscil.files import write_bytes
 from fscil.nn.branches import Branch
+from fscil.nn.encoders import Encoder
 from fscil.teach.looking import answers
 from fscil.teach.model import Model
 from fscil.teach.photos import Source, read
@@ -60,14 +63,29 @@ def heat(branches: Sequence[Branch], image: Tensor, column: int) -> np.ndarray:
         from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
     except ImportError as problem:
         raise FscilError("explain needs more packages: pip install 'fscil[explain]'") from problem
-    layers = [branch.encoder.stages[-1] for branch in {id(b.encoder): b for b in branches}.values()]
-    with torch.enable_grad():
-        with torch.no_grad():
-            if branches[0].encoder.stages(image).ndim != 4:
-                raise FscilError("explain needs a convolutional encoder; this one works on tokens")
-        with GradCAM(Relations(branches), layers) as cam:
-            drawn: np.ndarray = cam(image.clone().requires_grad_(True), [ClassifierOutputTarget(column)])[0]
+    layers = [_layer(branch.encoder) for branch in {id(b.encoder): b for b in branches}.values()]
+    with torch.enable_grad(), GradCAM(Relations(branches), layers, reshape_transform=_maps) as cam:
+        drawn: np.ndarray = cam(image.clone().requires_grad_(True), [ClassifierOutputTarget(column)])[0]
     return drawn
+
+
+def _layer(encoder: Encoder) -> nn.Module:
+    """The last layer that knows where in the picture it looks."""
+    stage: nn.Module = encoder.stages[-1]
+    net: Any = getattr(stage, "net", None)
+    if not hasattr(net, "num_prefix_tokens"):
+        return stage
+    block: nn.Module = net.blocks[-1]
+    return getattr(block, "norm1", block)  # of what a Transformer gives at last often one token alone is used
+
+
+def _maps(activations: Tensor) -> Tensor:
+    """What a layer gives for square images as maps (n, channels, h, h), be it tokens or channels last."""
+    if activations.ndim == 3:
+        side = math.isqrt(activations.shape[1])  # tokens without a place come first
+        return activations[:, -side * side :].transpose(1, 2).reshape(len(activations), -1, side, side)
+    rows, columns, last = activations.shape[1:]
+    return activations.permute(0, 3, 1, 2) if rows == columns != last else activations
 
 
 def _draw(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]], output: Path, kind: str) -> None:

@@ -22,8 +22,9 @@ from fscil.files import write_bytes, write_json
 from fscil.nn.branches import Branches, embed_shared, fused_form, fused_query
 from fscil.nn.folding import folded
 from fscil.nn.readout import Evidence
-from fscil.teach.journal import NONE, count
+from fscil.teach.journal import count
 from fscil.teach.model import Model
+from fscil.teach.replies import NONE
 from fscil.tensors import digest
 
 GRAPH, WEIGHTS, CLASSES = "model.onnx", "encoder.bin", "classes.json"

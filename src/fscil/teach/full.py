@@ -9,8 +9,8 @@ from typing import Any
 
 from fscil import methods, settings
 from fscil.data import Protocol
-from fscil.data.folder import SUFFIXES
 from fscil.data.framing import Framing
+from fscil.data.pictures import SUFFIXES
 from fscil.errors import FscilError
 from fscil.files import write_json
 from fscil.nn.pretrained import IMAGENET

@@ -9,13 +9,13 @@ from typing import Literal, TypeAlias
 
 from fscil.errors import FscilError
 from fscil.nn.prototypes import ClassSums
+from fscil.teach.replies import NONE
 
 Name: TypeAlias = str | int | float | bool
 Kind = Literal["learn", "teach", "forget", "rename", "erase", "unteach", "correct", "none"]
 
 UNDOABLE = 100  # steps that can be taken back; older ones stay as a line of history
 REMEMBERED = 1000  # lines of history
-NONE = "none of these"  # what photos of no class are called; their win means "not sure"
 
 
 @dataclass(frozen=True)

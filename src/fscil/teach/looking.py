@@ -12,10 +12,9 @@ from torch import Tensor
 from fscil.data.framing import finish
 from fscil.errors import FscilError
 from fscil.running.progress import Bar
-from fscil.teach.journal import NONE, Name
 from fscil.teach.model import Model
 from fscil.teach.photos import Batch, Source, Unreadable, batches, digests
-from fscil.text import printable
+from fscil.teach.replies import Answer, Reply
 
 PLAIN = 4.0  # standard deviation of the pixel values below which a photo shows next to nothing
 TURNS = (1, 2, 3)  # quarter turns of the rotated twins
@@ -84,21 +83,6 @@ def _turned(model: Model, images: Tensor, positions: list[int], turn: Collection
     return {positions[row]: features for row, features in zip(rows, around, strict=True)}
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a model says about one photo."""
-
-    known: bool
-    best: tuple[tuple[Name, float], ...]  # the most probable classes with their probabilities
-    rejected: bool = False  # whether a photo of none of these is closer than every class
-
-    def text(self) -> str:
-        """hoopoe 0.83, or: not sure (nearest: jay 0.31, wren 0.22)."""
-        told = [f"{printable(str(name))} {probability:.2f}" for name, probability in self.best]
-        like = f"like a photo of {NONE}; " if self.rejected else ""
-        return told[0] if self.known else f"not sure ({like}nearest: {', '.join(told[:2])})"
-
-
 def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Answer]:
     """One answer per photo, from its features of each branch (n, dim)."""
     if not model.names:
@@ -110,15 +94,6 @@ def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Ans
         Answer(sure, tuple((classes[c], p) for c, p in zip(row, ps, strict=True)), out)
         for sure, out, row, ps in zip(known, rejected, columns.tolist(), probabilities.tolist(), strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What was said about a photo, or why it could not be read."""
-
-    photo: Path
-    answer: Answer | None
-    problem: str = ""
 
 
 def replies(model: Model, photos: Sequence[Path], title: str = "") -> list[Reply]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +14,15 @@ from fscil.data.framing import Framing
 from fscil.errors import FscilError
 from fscil.nn.branches import Branch, embed_shared
 from fscil.nn.encoders import Encoder
-from fscil.nn.folding import folded
 from fscil.nn.prototypes import ClassSums
 from fscil.nn.readout import Evidence, Readout
-from fscil.nn.relations import relate
+from fscil.nn.relations import LinearForm, relate
 from fscil.settings.names import suggestion
 from fscil.teach.calibration import Calibration
 from fscil.teach.journal import Journal, Kind, Known, Name, Step
 from fscil.teach.memory import Memory
 from fscil.teach.names import check_name
+from fscil.teach.runtime import quick
 
 AT_ONCE = 8  # images encoded together: the activations of more leave the processor's cache
 
@@ -58,7 +59,10 @@ class Model:
             branch.eval().requires_grad_(False)
         self._readout = Readout(self.branches)
         self._evidence: Evidence | None = None
-        self._folded: dict[Encoder, Encoder] = {}
+        self._quick: dict[Encoder, Encoder] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_quick": {}}  # made again where the copy is used
 
     @property
     def classes(self) -> list[Name]:
@@ -81,9 +85,10 @@ class Model:
         """Features of images (n, 3, p, p), or of features (n, d): one (n, dim) per branch."""
         if images.dim() == 2:
             return embed_shared(self.branches, images)
-        if not self._folded:
-            self._folded = {encoder: folded(encoder) for encoder in {branch.encoder for branch in self.branches}}
-        parts = [embed_shared(self.branches, some, self._folded) for some in torch.split(images, AT_ONCE)]
+        if not self._quick:
+            name = self.origin.encoder
+            self._quick = {encoder: quick(encoder, name) for encoder in {branch.encoder for branch in self.branches}}
+        parts = [embed_shared(self.branches, some, self._quick) for some in torch.split(images, AT_ONCE)]
         return [torch.cat(features) for features in zip(*parts, strict=True)]
 
     @torch.no_grad()
@@ -107,13 +112,27 @@ class Model:
     @torch.no_grad()
     def evidence(self, features: Sequence[Tensor]) -> Tensor:
         """What decides whether photos are known (n, classes); in models of before there was any, the scores."""
-        typical = self.calibration.tightness
-        if typical is None:
+        read = self._evidence_readout()
+        if read is None:
             return self.scores(features)
-        asked = [i for i, branch in enumerate(self.branches) if branch.unit_means]
-        if self._evidence is None or self._evidence.typical != typical:
-            self._evidence = Evidence([self.branches[i] for i in asked], typical)
-        return self._evidence.scores([features[i] for i in asked])
+        return read.scores([f for branch, f in zip(self.branches, features, strict=True) if branch.unit_means])
+
+    def _evidence_readout(self) -> Evidence | None:
+        typical = self.calibration.tightness
+        if typical is not None and (self._evidence is None or self._evidence.typical != typical):
+            self._evidence = Evidence([branch for branch in self.branches if branch.unit_means], typical)
+        return None if typical is None else self._evidence
+
+    def evidence_form(self) -> LinearForm:
+        """The evidence as keys and biases for the features of all branches side by side; zero for those not asked."""
+        read = self._evidence_readout()
+        if read is None:
+            raise ValueError("the scores are all the evidence that this model has")
+        form = read.form()
+        parts = iter(form.keys.split([branch.encoder.dim for branch in self.branches if branch.unit_means], 1))
+        rows = len(form.bias)
+        keys = [next(parts) if b.unit_means else form.keys.new_zeros(rows, b.encoder.dim) for b in self.branches]
+        return LinearForm(torch.cat(keys, 1), form.bias)
 
     def known(self, features: Sequence[Tensor]) -> Tensor:
         """Whether photos with features (one (n, dim) per branch) belong to a class of the model (n,)."""

@@ -22,19 +22,22 @@ from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
+from fscil.teach import lightfile
 from fscil.teach.backbones import FEATURES, Features
 from fscil.teach.calibration import Calibration
-from fscil.teach.journal import NONE, Journal
+from fscil.teach.journal import Journal
 from fscil.teach.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
 from fscil.teach.locks import locked
 from fscil.teach.memory import memory_tensors, read_memory
 from fscil.teach.model import Model, Origin
+from fscil.teach.replies import NONE
 from fscil.tensors import digest, write_tensors
 
 FORMAT = 2
 READABLE = (1, 2)  # 1: plain cosine and squared distance, "not sure" by the scores; they stay what they are
 SCALARS = ("weight", "feature_scale")
-FRAMING = ("pixels", "mean", "std", "margin")
+FRAMING = ("pixels", "mean", "std", "margin", "resampling")
+OLDER = {"resampling": "bilinear"}  # what files of before do not say
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 
 
@@ -60,8 +63,10 @@ def save(model: Model, path: str | Path) -> None:
     kept = _kept(model)
     revision = _revision(notes, kept)
     weights = {f"encoder.{i}.{n}": t for i, encoder in enumerate(shared) for n, t in encoder.state_dict().items()}
+    lightfile.forget(model.revision)  # before the new file: what is erased must not outlive it
     write_tensors(Path(path), weights | kept, {**notes, "revision": revision})
     model.revision = revision
+    lightfile.keep(model)
 
 
 def save_over(model: Model, path: str | Path) -> None:
@@ -178,8 +183,9 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
             raise FscilError(f"{name} holds numbers that are not finite")
     origin, framing = Origin(**notes["origin"]), None
     if notes["view"] is not None:
-        pixels, mean, std, margin = (notes["view"][name] for name in FRAMING)
-        framing = Framing(int(pixels), tuple(map(float, mean)), tuple(map(float, std)), margin=float(margin))
+        pixels, mean, std, margin, resampling = ({**OLDER, **notes["view"]}[name] for name in FRAMING)
+        mean, std = tuple(map(float, mean)), tuple(map(float, std))
+        framing = Framing(int(pixels), mean, std, margin=float(margin), resampling=resampling)
     made = [
         _encoder(_part(tensors, f"encoder.{i}."), told, origin, framing) for i, told in enumerate(notes["encoders"])
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fscil.errors import FscilError
-from fscil.teach.journal import NONE, Name
+from fscil.teach.journal import Name
+from fscil.teach.replies import NONE
 from fscil.text import printable
 
 LONGEST = 100  # characters

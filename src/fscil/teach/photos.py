@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import stat
+import sys
 import unicodedata
 import warnings
 from collections import Counter, deque
@@ -13,21 +14,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
-from fscil.data.folder import SUFFIXES
-from fscil.data.framing import Framing
-from fscil.data.images import cut_picture
-from fscil.data.pictures import damage, from_array, upright_rgb
+from fscil.data.pictures import SUFFIXES, centre, damage, from_array, upright_rgb
 from fscil.errors import FscilError
 from fscil.teach.names import check_name
 
-Source: TypeAlias = str | Path | Image.Image | np.ndarray | Tensor
+if TYPE_CHECKING:  # reading a photo needs no torch, whose import takes longer
+    from torch import Tensor
+
+    from fscil.data.framing import Framing
+
+Source: TypeAlias = "str | Path | Image.Image | np.ndarray | Tensor"
 
 HEIC = {".heic", ".heif", ".hif"}
 HEIC_BRANDS = {b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"}
@@ -68,7 +69,7 @@ def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.
             return _read_file(Path(source), pixels)
         if isinstance(source, Image.Image):
             return upright_rgb(source)
-        if isinstance(source, Tensor):
+        if _is_tensor(source):
             values = source.detach().cpu()
             return from_array((values.float() if values.is_floating_point() else values).numpy(), channels_first=True)
         if isinstance(source, np.ndarray):
@@ -80,6 +81,12 @@ def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.
     except Exception as problem:
         raise Unreadable(name, _reason(problem)) from problem
     raise Unreadable(name, f"is a {type(source).__name__}; a photo is a path, a PIL image, an array or a tensor")
+
+
+def _is_tensor(source: Source) -> TypeGuard[Tensor]:
+    """Without an import: who has a tensor has torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.Tensor)
 
 
 def _read_file(path: Path, pixels: int | None) -> Image.Image:
@@ -162,10 +169,13 @@ def batches(sources: Sequence[Source], framing: Framing, size: int = BATCH) -> I
 
 
 def _crop(source: Source, framing: Framing, position: int) -> np.ndarray:
-    return cut_picture(read(source, framing.pixels, position), framing, None).copy()  # writable, as torch wants it
+    picture = read(source, framing.pixels, position)
+    return centre(picture, framing.pixels, framing.margin, framing.resampling).copy()  # writable, as torch wants it
 
 
 def _gathered(futures: dict[int, Future[np.ndarray]]) -> Batch:
+    import torch
+
     positions, crops, unreadable = [], [], []
     for position, future in futures.items():
         try:

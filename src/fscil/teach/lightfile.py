@@ -1,0 +1,124 @@
+"""Keeps what an answer without torch needs, whenever a model is saved; and forgets it when the model changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+
+import torch
+from torch import Tensor, nn
+
+from fscil.files import write_bytes
+from fscil.nn.branches import Branch, embed_shared, fused_form, fused_query
+from fscil.nn.encoders import Encoder
+from fscil.teach import graphs, light
+from fscil.teach.model import Model
+from fscil.teach.runtime import exported
+from fscil.tensors import digest, write_tensors
+
+PROBES = 8
+SAME = 1e-4
+
+
+class Part(Encoder):
+    """The encoder whose features are already there: it takes its own out of those of all encoders (n, dims)."""
+
+    def __init__(self, start: int, dim: int):
+        super().__init__(nn.Sequential(), dim, 0, nn.Identity())
+        self.start = start
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features[:, self.start : self.start + self.dim]
+
+
+class Head(nn.Module):
+    """Features of all encoders side by side (n, dims) -> queries (n, all dims), the offset (n,) of every score, and
+    what the branches make of the features, side by side, from which the evidence is computed.
+    """
+
+    def __init__(self, branches: Sequence[Branch], encoders: Sequence[Encoder]):
+        super().__init__()
+        self._branches = list(branches)
+        starts = [sum(other.dim for other in encoders[:i]) for i in range(len(encoders))]
+        self._parts = {encoder: Part(start, encoder.dim) for encoder, start in zip(encoders, starts, strict=True)}
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        seen = self.embed(features)
+        return *fused_query(self._branches, seen), torch.cat(seen, 1)
+
+    def embed(self, features: Tensor) -> list[Tensor]:
+        """Features of each branch (n, dim)."""
+        return embed_shared(self._branches, features, self._parts)
+
+
+def forget(revision: str | None) -> None:
+    """Removes what was kept of a revision: a class may have been erased since."""
+    if revision is not None:
+        with suppress(OSError):
+            light.place(revision).unlink(missing_ok=True)
+
+
+def keep(model: Model) -> None:
+    """Keeps what the next answer needs, if photos are encoded by ONNX Runtime."""
+    if graphs.choice() == "torch" or model.framing is None or not model.names or model.revision is None:
+        return
+    if model.negatives:
+        return
+    try:
+        _keep(model, model.revision)
+    except Exception:  # a shortcut must not cost a lesson: torch will answer
+        forget(model.revision)
+
+
+def _keep(model: Model, revision: str) -> None:
+    encoders = list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
+    digests = [digest(encoder.state_dict()) for encoder in encoders]
+    files = [graphs.place(model.origin.encoder, d, e.pixels) for e, d in zip(encoders, digests, strict=True)]
+    plain = all(branch.views == "one" for branch in model.branches)
+    if not plain or not all(file.is_file() and file.stat().st_size for file in files):
+        return
+    head = graphs.place("read-out", _settings(model, digests), 0)
+    if not head.is_file():
+        example = torch.rand(1, sum(encoder.dim for encoder in encoders))
+        write_bytes(head, exported(Head(model.branches, encoders), example, "features", ("query", "offset", "seen")))
+    numbers = {name: getattr(model.calibration, name) for name in ("temperature", "margin", "threshold")}
+    numbers["shift"] = model.calibration.shift(len(model.names))
+    notes = {"encoders": [file.name for file in files], "head": head.name, "calibration": numbers}
+    write_tensors(light.place(revision), _rows(model), notes)
+    _compare(model, encoders, revision)
+
+
+def _rows(model: Model) -> dict[str, Tensor]:
+    """Keys (dims, classes) and bias (classes,) of the scores and, where the model has its own, of the evidence."""
+    form = fused_form(model.branches)
+    rows = {"keys": form.keys.T, "bias": form.bias}
+    if model.calibration.tightness is not None:
+        evidence = model.evidence_form()
+        rows |= {"evidence keys": evidence.keys.T, "evidence bias": evidence.bias}
+    return rows
+
+
+def _settings(model: Model, digests: Sequence[str]) -> str:
+    """Everything that decides how features become queries."""
+    plain = [{n: v for n, v in vars(b).items() if isinstance(v, str | bool | int | float)} for b in model.branches]
+    tensors = {
+        f"{branch.name}.{name}": tensor
+        for branch in model.branches
+        for name, tensor in branch.state_dict().items()
+        if not name.startswith(("encoder.", "prototypes."))
+    }
+    return json.dumps([plain, list(digests), digest(tensors)])
+
+
+def _compare(model: Model, encoders: Sequence[Encoder], revision: str) -> None:
+    """Fails unless made-up photos get the answers of the model itself."""
+    kept = light.opened(light.place(revision), torch.get_num_threads())
+    features = torch.rand(PROBES, sum(encoder.dim for encoder in encoders))
+    with torch.no_grad():
+        seen = Head(model.branches, encoders).embed(features)
+        probabilities, known = model.probabilities(model.scores(seen)), model.known(seen)
+    ours, sure = kept.judged(features.numpy())
+    same = torch.allclose(torch.from_numpy(ours), probabilities, rtol=0, atol=SAME)
+    if not same or sure.tolist() != known.tolist():
+        raise ValueError("the answers differ")

@@ -1,0 +1,137 @@
+"""Answers without torch: the same as with it, kept when a model is saved, gone when it changes."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fscil.command import teach
+from fscil.teach import backbones, learning, light, lightfile, looking, modelfile, teaching
+from fscil.teach.calibration import Calibration
+from fscil.teach.model import Model
+from fscil.teach.replies import Reply
+
+pytest.importorskip("onnxruntime", reason="needs the extra fscil[onnx]")
+pytest.importorskip("onnx", reason="needs the extra fscil[onnx]")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache; ONNX Runtime wherever it can be used."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FSCIL_RUNTIME", "auto")
+    return tmp_path / "cache" / "fscil" / "encoders"
+
+
+@pytest.fixture
+def saved(birds_file: Path, hoopoes: list[Path]) -> Path:
+    """A model file to which a class was taught, so that an answer needs no torch."""
+    with modelfile.editing(birds_file) as model:
+        teaching.teach(model, ["hoopoe"] * 5, hoopoes[:5])
+    return birds_file
+
+
+def same(ours: list[Reply] | None, theirs: list[Reply]) -> None:
+    assert ours is not None
+    for mine, its in zip(ours, theirs, strict=True):
+        assert (mine.photo, mine.problem, mine.answer is None) == (its.photo, its.problem, its.answer is None)
+        if mine.answer is not None and its.answer is not None:
+            assert mine.answer.known == its.answer.known
+            assert [name for name, _ in mine.answer.best] == [name for name, _ in its.answer.best]
+            expected = [probability for _, probability in its.answer.best]
+            assert [probability for _, probability in mine.answer.best] == pytest.approx(expected, abs=1e-4)
+
+
+def test_answers_are_those_of_torch(saved: Path, album: Path, hoopoes: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").write_text("no photo")
+    photos = [*sorted(album.glob("*/7.png")), hoopoes[6], tmp_path / "broken.jpg", tmp_path / "nowhere.jpg"]
+    same(light.replies(saved, photos), looking.replies(modelfile.load(saved), photos))
+
+
+@pytest.mark.parametrize("calibration", [Calibration(), Calibration(threshold=1.0, margin=0.5), Calibration(3.0)])
+def test_every_calibration_is_judged_alike(birds: Model, album: Path, tmp_path: Path, calibration: Calibration) -> None:
+    photos = sorted(album.glob("*/7.png"))
+    looking.glance(birds, photos)
+    birds.calibration = calibration
+    modelfile.save(birds, tmp_path / "model.fscil")
+    same(light.replies(tmp_path / "model.fscil", photos), looking.replies(birds, photos))
+
+
+def test_one_class_alone(album: Path, tmp_path: Path) -> None:
+    model, photos = backbones.of_encoder("tiny", pixels=32), sorted((album / "owl").iterdir())
+    learning.learn(model, photos, ["owl"] * len(photos), "prototypes")
+    modelfile.save(model, tmp_path / "model.fscil")
+    same(light.replies(tmp_path / "model.fscil", photos[:1]), looking.replies(model, photos[:1]))
+
+
+def test_the_command_does_not_import_torch(saved: Path, album: Path) -> None:
+    script = (
+        "import sys; sys.argv[0] = 'fscil'; from fscil.command.cli import main; main(); "
+        "assert not {'torch', 'timm', 'matplotlib'} & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", script, "predict", str(saved), str(album / "owl" / "0.png"), "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert json.loads(said)["class"] == "owl"
+
+
+def test_what_was_kept_of_a_former_model_is_gone(saved: Path, cache: Path) -> None:
+    before = list(cache.glob("*.safetensors"))
+    assert len(before) == 1
+    with modelfile.editing(saved) as model:
+        model.erase("hoopoe")
+    after = list(cache.glob("*.safetensors"))
+    assert len(after) == 1
+    assert after != before
+    assert light.replies(saved, []) == []
+
+
+def test_torch_answers_where_anything_is_missing(
+    saved: Path, album: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = [album / "owl" / "0.png"]
+    assert light.replies(saved, photos) is not None
+    assert light.replies(saved, photos * (light.MOST + 1)) is None
+    assert light.replies(saved.with_name("nowhere"), photos) is None
+    monkeypatch.setenv("FSCIL_RUNTIME", "torch")
+    assert light.replies(saved, photos) is None
+    monkeypatch.setenv("FSCIL_RUNTIME", "auto")
+    for file in cache.glob("*.onnx"):
+        file.unlink()
+    assert light.replies(saved, photos) is None
+
+
+def test_a_question_that_torch_answers_prepares_the_next(
+    birds_file: Path, album: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = [album / "owl" / "0.png"]
+    assert light.replies(birds_file, photos) is None
+    teach.predict(birds_file, *photos)
+    assert light.replies(birds_file, photos) is not None
+
+
+def test_nothing_is_kept_that_would_answer_otherwise(
+    birds: Model, album: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking.glance(birds, [album / "owl" / "0.png"])
+    form = lightfile.fused_form(birds.branches)
+    monkeypatch.setattr(lightfile, "fused_form", lambda branches: dataclasses.replace(form, bias=form.bias + 0.01))
+    modelfile.save(birds, tmp_path / "model.fscil")
+    assert list(cache.glob("*.safetensors")) == []
+
+
+def test_mirrored_views_need_torch(album: Path, cache: Path, tmp_path: Path) -> None:
+    model = backbones.of_encoder("tiny", pixels=32, views="flip")
+    shown = sorted(album.glob("*/[0-3].png"))
+    learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
+    modelfile.save(model, tmp_path / "model.fscil")
+    assert not list(cache.glob("*.safetensors"))
+
+
+def test_every_part_of_a_model_was_thought_of() -> None:
+    """A new field that has a say in an answer has to be kept by `lightfile`, or to keep it from being used."""
+    without_a_say = {"journal", "photos", "base", "revision", "memory"}
+    known = {"branches", "framing", "origin", "calibration", "names", "negatives"}
+    assert {field.name for field in dataclasses.fields(Model)} == without_a_say | known
