@@ -91,7 +91,7 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
     temperature = min(TEMPERATURES.tolist(), key=lambda t: _loss(t, scores))
     right = sum(int((s.argmax(1) == truth).sum()) for s, truth in scores)
     trials = [_fits(made, weights, margin, classes) for margin in MARGINS]
-    best = trials[int(np.argmax([trial.auroc for trial in trials]))]
+    best = max(trials, key=lambda trial: trial.auroc or 0.0)
     own = torch.cat([r.relations[0][r.known].gather(1, r.truth[r.known, None]) for r in made])
     fitted = replace(
         best,

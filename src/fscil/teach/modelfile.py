@@ -193,7 +193,8 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
     photos = read_photos(tensors)
     if not set(photos) <= set(names):
         raise FscilError("it remembers photos of classes that it does not know")
-    calibration = Calibration(**{n: tuple(v) if isinstance(v, list) else v for n, v in notes["calibration"].items()})
+    fitted: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in notes["calibration"].items()}
+    calibration = Calibration(**fitted)
     base, revision = int(notes["base"]), str(notes["revision"])
     model = Model(branches, framing, origin, calibration, Journal(steps), names, photos, base, revision)
     if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
