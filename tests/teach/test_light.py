@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from fscil.command import teach
 from fscil.teach import backbones, learning, light, lightfile, looking, modelfile, teaching
@@ -117,7 +118,11 @@ def test_nothing_is_kept_that_would_answer_otherwise(
 ) -> None:
     looking.glance(birds, [album / "owl" / "0.png"])
     form = lightfile.fused_form(birds.branches)
-    monkeypatch.setattr(lightfile, "fused_form", lambda branches: dataclasses.replace(form, bias=form.bias + 0.01))
+    monkeypatch.setattr(
+        lightfile,
+        "fused_form",
+        lambda branches: dataclasses.replace(form, bias=form.bias + 0.01 * torch.arange(len(form.bias))),
+    )
     modelfile.save(birds, tmp_path / "model.fscil")
     assert list(cache.glob("*.safetensors")) == []
 

@@ -29,7 +29,7 @@ def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
     assert (code, "fscil:" in complaints) == (0, False)
     lines = said.splitlines()
     assert lines[0] == "class 'nobody' has no photos and is left out"
-    assert re.match(r"transfer: 6 classes with 37 photos suffice to train a complementary map; about \d+ s", lines[1])
+    assert re.match(r"prototypes: 6 classes with 37 photos; about \d+ s", lines[1])
     assert lines[-2].startswith("1 of 37 photos left out: photos/owl/broken.jpg is no picture")
     assert lines[-1].startswith("birds.fscil: learned 6 classes from 36 photos in ")
     assert modelfile.load("birds.fscil").classes == list(BIRDS)

@@ -45,10 +45,11 @@ def learn(
     encoder: Annotated[
         str | None,
         Parameter(
-            help="name (see fscil encoders), timm:NAME or run folder "
+            help="name (see fscil encoders), NAME+NAME, timm:NAME or run folder "
             "[default: efficientnet_lite0; with --train: the recipe's, fast]"
         ),
     ] = None,
+    best: Annotated[bool, Parameter(help="two encoders and mirror images: slower, more accurate", negative=())] = False,
     weights: Annotated[
         str | None, Parameter(help="local weights file [default: the pretrained weights; with --train: none]")
     ] = None,
@@ -66,6 +67,8 @@ def learn(
     _check_place(save, overwrite)
     _check_numbers(false_acceptance, seed)
     _check_training(full, strength, views, recipe)
+    if best and (full or encoder or weights):
+        raise FscilError("--best chooses the encoder; omit --encoder, --weights, --train and --strength full")
     from fscil.teach import backbones, learning, modelfile
 
     began = time.perf_counter()
@@ -79,7 +82,10 @@ def learn(
         changes = {name: value for name, value in given.items() if value is not None}
         model, strength = trained(photos, folders, save, recipe, seed, changes, show.say), "full"
     else:
-        model = backbones.of_encoder(encoder or backbones.DEFAULT, weights, pixels, views)
+        chosen = backbones.BEST if best else encoder or backbones.DEFAULT
+        model = backbones.of_encoder(chosen, weights, pixels, "flip" if best else views)
+        if best:
+            show.say(f"{chosen} with mirror images: {backbones.cost(model):.1f} times the compute of the default")
     model.memory.keep = keep_features == "all"
     lesson = learning.learn(model, sources, names, strength, false_acceptance, seed=seed, tell=show.say)
     _tell(lesson, len(sources))

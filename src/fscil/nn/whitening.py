@@ -7,6 +7,7 @@ root is taken of their share: it is the best for S, and means of five images gai
 each, tells nothing: the shrinkage is 1, the centre 0, and features stay as they are.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -76,7 +77,7 @@ def _shrinkage(rest: Tensor, rows: Tensor, variances: Tensor, directions: Tensor
     own = torch.stack([(rest[rows == row] @ rest[rows == row].T).square().sum() for row in range(len(counts))])
     error = (own - 2 * counts * shared + counts**2 * total).sum() / n**2  # sum of (m / n)^2 ||S_c - S||^2
     share = min(1.0, max(LEAST, float(error) / distance * len(counts) / (len(counts) - 1)))
-    return share ** (1 / 3)
+    return math.cbrt(share)
 
 
 def whitening(of: Spread, shrinkage: float) -> Whitening:

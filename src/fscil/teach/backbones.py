@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from fscil.teach.model import Model, Origin
 
 FEATURES = "features"
 DEFAULT = "efficientnet_lite0"
+BEST = "efficientnet_lite0+efficientnet_lite2"  # two that complement each other
 UNPUBLISHED = ("fast", "resnet12", "resnet18_small", "resnet20")  # encoders for which nobody publishes weights
 
 
@@ -44,6 +46,8 @@ def of_encoder(name: str, weights: str | None = None, pixels: int | None = None,
         if weights or pixels or views != "one":
             raise FscilError(f"{name} is a run folder, which has its own weights, pixels and views: omit these")
         return of_run(Path(name))
+    if "+" in name:
+        return _of_several(name, weights, pixels, views)
     if name in UNPUBLISHED:
         advice = f"take {DEFAULT}, resnet18 or timm:NAME, or train it on your photos with fscil learn --train"
         raise FscilError(f"encoder {name} has no pretrained weights; {advice}")
@@ -53,6 +57,31 @@ def of_encoder(name: str, weights: str | None = None, pixels: int | None = None,
     source = _source(name) if given == "pretrained" else f"file {Path(given).name}"
     origin = Origin(name, source, licence if given == "pretrained" else "unknown (a local file)")
     return Model(pair(encoder, views, unit=True), framing, origin)
+
+
+def _of_several(name: str, weights: str | None, pixels: int | None, views: Views) -> Model:
+    """A model whose relations on several encoders, called NAME+NAME, are added; all see the same crop of a photo."""
+    if weights:
+        raise FscilError(f"{weights} holds the weights of one encoder, but {name} are several; omit --weights")
+    framings = [_shown(part, None)[0] for part in name.split("+")]
+    if len({(framing.mean, framing.std) for framing in framings}) > 1:
+        raise FscilError(f"the encoders {name} want differently prepared photos; take encoders of one family")
+    framing = max(framings, key=lambda framing: framing.pixels)
+    framing = replace(framing, pixels=pixels or framing.pixels)
+    models = [of_encoder(part, None, framing.pixels, views) for part in name.split("+")]
+    branches = [branch for model in models for branch in model.branches]
+    for position, branch in enumerate(branches[2:], 4):
+        branch.name += str(position // 2)
+    licences = dict.fromkeys(model.origin.licence for model in models)
+    return Model(branches, framing, Origin(name, models[0].origin.weights, ", ".join(licences)))
+
+
+def cost(model: Model) -> float:
+    """How many times the compute of the default encoder a photo takes."""
+    assert model.framing is not None
+    looks = {id(branch.encoder): (branch.encoder, branch.passes) for branch in model.branches}
+    total = sum(encoder.macs(model.framing.pixels) * passes for encoder, passes in looks.values())
+    return total / model.branches[0].encoder.macs(WHEELS[DEFAULT].pixels)
 
 
 def pair(encoder: Encoder, views: Views, unit: bool) -> list[Branch]:

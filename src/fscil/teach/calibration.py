@@ -19,6 +19,7 @@ MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 FEWEST = 8  # held-out photos below which nothing is fitted
 ODD = 0.05  # share of held-out photos that count as unlike their class
 SUMMARY = 401  # quantiles that a model keeps of held-out fits
+WORSE = 0.2  # share of the photos of a class worse than any that was hidden that are taken for known
 HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
 
 
@@ -67,9 +68,18 @@ class Calibration:
         if not self.unknown_fits:
             why = "too few base photos were held out, or an earlier version made it"
             raise FscilError(f"this model does not know what another threshold would cost ({why}); learn it again")
-        threshold = float(np.quantile(self.unknown_fits, 1 - false_acceptance))
+        threshold = float(np.quantile(self.unknown_fits, 1 - _cautious(false_acceptance, self.classes)))
         accepted = float((np.array(self.known_fits) >= threshold).mean())
         return replace(self, threshold=threshold, false_acceptance=false_acceptance, accepted=accepted)
+
+
+def _cautious(rate: float, classes: int) -> float:
+    """The share of photos of hidden classes that may pass, so that `rate` of those of any class do.
+
+    It is classes that are unknown, and the next one may look more like a known class than any that was hidden: as in
+    the rule of succession one more is counted, of which so many photos pass.
+    """
+    return min(rate, max(rate / 4, (rate * (classes + 1) - WORSE) / classes))
 
 
 def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float, classes: int) -> Calibration:
@@ -81,7 +91,7 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
     temperature = min(TEMPERATURES.tolist(), key=lambda t: _loss(t, scores))
     right = sum(int((s.argmax(1) == truth).sum()) for s, truth in scores)
     trials = [_fits(made, weights, margin, classes) for margin in MARGINS]
-    best = trials[int(np.argmax([trial.auroc for trial in trials]))]
+    best = max(trials, key=lambda trial: trial.auroc or 0.0)
     own = torch.cat([r.relations[0][r.known].gather(1, r.truth[r.known, None]) for r in made])
     fitted = replace(
         best,

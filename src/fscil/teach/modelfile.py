@@ -187,7 +187,8 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
         mean, std = tuple(map(float, mean)), tuple(map(float, std))
         framing = Framing(int(pixels), mean, std, margin=float(margin), resampling=resampling)
     made = [
-        _encoder(_part(tensors, f"encoder.{i}."), told, origin, framing) for i, told in enumerate(notes["encoders"])
+        _encoder(_part(tensors, f"encoder.{i}."), told, _encoder_name(origin, i), framing)
+        for i, told in enumerate(notes["encoders"])
     ]
     parts = [(told, _part(tensors, f"branch.{told['name']}.")) for told in notes["branches"]]
     branches = [_branch(told, made[told["encoder"]], kept) for told, kept in parts]
@@ -203,7 +204,8 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
     photos = read_photos(tensors)
     if not set(photos) <= set(names):
         raise FscilError("it remembers photos of classes that it does not know")
-    calibration = Calibration(**{n: tuple(v) if isinstance(v, list) else v for n, v in notes["calibration"].items()})
+    fitted: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in notes["calibration"].items()}
+    calibration = Calibration(**fitted)
     base, revision = int(notes["base"]), str(notes["revision"])
     memory = read_memory(tensors, branches, bool(notes.get("keep_features", True)))
     negatives = tuple(map(bytes.fromhex, notes.get("negatives", ())))
@@ -220,13 +222,19 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], origin: Origin, framing: Framing | None) -> Encoder:
+def _encoder_name(origin: Origin, position: int) -> str:
+    """Encoders are called NAME+NAME; those of a run folder share one name."""
+    names = origin.encoder.split("+")
+    return names[position] if len(names) > 1 else names[0]
+
+
+def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], name: str, framing: Framing | None) -> Encoder:
     """The encoder with its weights from the file."""
-    if (framing is None) != (origin.encoder == FEATURES):
+    if (framing is None) != (name == FEATURES):
         raise FscilError("it does not say how its encoder is shown photos")
     if framing is None:
         return Features(int(told["dim"]))
-    encoder = encoders.unsized(origin.encoder, framing.pixels)
+    encoder = encoders.unsized(name, framing.pixels)
     encoder.load_state_dict(state)
     if digest(encoder.state_dict()) != told["sha256"]:
         raise FscilError("the weights of its encoder are not those it was saved with")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fscil.errors import FscilError
-from fscil.teach.journal import Name
 from fscil.teach.replies import NONE
 from fscil.text import printable
+
+if TYPE_CHECKING:
+    from fscil.teach.journal import Name
 
 LONGEST = 100  # characters
 
