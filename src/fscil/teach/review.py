@@ -11,9 +11,10 @@ from torch import Tensor
 
 from fscil.nn.prototypes import ClassSums
 from fscil.teach.journal import Name, few
-from fscil.teach.looking import Answer, answers
+from fscil.teach.looking import answers
 from fscil.teach.memory import short
 from fscil.teach.model import Model
+from fscil.teach.replies import Answer
 
 ENOUGH = 5  # photos from which a class is known well enough
 MOST = 30  # photos of a class that are asked, the latest
