@@ -52,10 +52,18 @@ def test_answers_are_those_of_torch(saved: Path, album: Path, hoopoes: list[Path
     same(light.replies(saved, photos), looking.replies(modelfile.load(saved), photos))
 
 
-@pytest.mark.parametrize("calibration", [Calibration(), Calibration(threshold=1.0, margin=0.5), Calibration(3.0)])
+CALIBRATIONS = (
+    Calibration(3.0),
+    Calibration(threshold=1.0, margin=0.5),
+    Calibration(threshold=0.1, margin=0.5, tightness=0.3, classes=3, growth=0.1),
+)
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_every_calibration_is_judged_alike(birds: Model, album: Path, tmp_path: Path, calibration: Calibration) -> None:
     photos = sorted(album.glob("*/7.png"))
     looking.glance(birds, photos)
+    assert any(branch.unit_means for branch in birds.branches)  # evidence is asked of these
     birds.calibration = calibration
     modelfile.save(birds, tmp_path / "model.fscil")
     same(light.replies(tmp_path / "model.fscil", photos), looking.replies(birds, photos))
@@ -125,6 +133,17 @@ def test_nothing_is_kept_that_would_answer_otherwise(
     )
     modelfile.save(birds, tmp_path / "model.fscil")
     assert list(cache.glob("*.safetensors")) == []
+
+
+def test_what_is_drawn_at_random_stays_as_it_was(saved: Path, cache: Path) -> None:
+    for file in cache.iterdir():
+        file.unlink()
+    model = modelfile.load(saved)
+    before = torch.get_rng_state()
+    model.embed(torch.zeros(1, 3, 32, 32))
+    lightfile.keep(model)
+    assert list(cache.glob("*.safetensors"))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_mirrored_views_need_torch(album: Path, cache: Path, tmp_path: Path) -> None:
