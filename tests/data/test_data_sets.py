@@ -293,7 +293,7 @@ def test_names_of_mini_imagenet_that_may_be_two_files_are_refused(tmp_path):
     one, other = (tmp_path / "images" / name / "0.png" for name in ("finch", "robin"))
     with pytest.raises(FscilError) as caught:
         ingredients("mini_imagenet", tmp_path, SMALL)
-    assert f"which may be {one} or {other}: write it with its folder, as in finch/0.png." in str(caught.value)
+    assert f"which may be {one} or {other}: write it with its folder, as in finch/0.png" in str(caught.value)
 
 
 # ---- CUB-200
@@ -352,7 +352,7 @@ def test_damaged_lists_of_cub_are_one_sentence(tmp_path, name, content, complain
     with pytest.raises(FscilError, match=complaint) as caught:
         cub200.load(tmp_path, SMALL)
     assert str(tmp_path / name) in str(caught.value)
-    advice = f"delete {tmp_path}, then `fscil data cub200 --root {tmp_path.parent}` downloads it again."
+    advice = f"delete {tmp_path}, then `fscil data cub200 --root {tmp_path.parent}` downloads it again"
     assert str(caught.value).endswith(advice)
 
 

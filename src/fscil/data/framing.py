@@ -57,7 +57,7 @@ class Framing:
 
     def __post_init__(self) -> None:
         if self.resampling not in ("bilinear", "bicubic"):
-            raise FscilError(f"The resampling of a framing is {self.resampling!r}, but must be bilinear or bicubic.")
+            raise FscilError(f"the resampling of a framing is {self.resampling!r}, but must be bilinear or bicubic")
         if self.margin < 1:
             raise FscilError(f"the margin of a framing is {self.margin}, but must be at least 1")
         padding = self.augment.padding if self.augment and self.augment.crop == "pad" else 0

@@ -54,7 +54,7 @@ def _reach(url: str) -> None:
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        raise FscilError("HF_HUB_OFFLINE is set")
+        raise FscilError("the variable HF_HUB_OFFLINE is set")
     try:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE).close()
     except urllib.error.HTTPError as answer:

@@ -24,7 +24,7 @@ def choice() -> str:
     """What encodes photos, as $FSCIL_RUNTIME says; auto: ONNX Runtime where it is installed."""
     name = os.environ.get("FSCIL_RUNTIME") or "auto"
     if name not in CHOICES:
-        raise FscilError(f"FSCIL_RUNTIME is {name!r}, but must be one of {', '.join(CHOICES)}")
+        raise FscilError(f"the variable FSCIL_RUNTIME is {name!r}, but must be one of {', '.join(CHOICES)}")
     return name
 
 
