@@ -129,8 +129,10 @@ def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int)
 def _transferable(model: Model, photos: Sequence[int]) -> tuple[bool, str]:
     if len(model.branches) == 1:
         return False, "the encoder brings one branch alone, and a map needs a complementary one"
+    if not model.paired:
+        return False, "the encoder already brings a trained complementary branch"
     if not model.complementary:
-        return False, "a map is trained beside one frozen encoder alone"
+        return False, "a map is trained beside one encoder alone"
     kept = [number - number // HELD_OUT for i, number in enumerate(photos) if i % groups(len(photos))]
     if not transfer.enough(kept):
         return False, "fewer than six classes have enough photos (five) to train on some and to try the map on others"
