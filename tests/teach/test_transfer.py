@@ -148,8 +148,8 @@ def test_auto_tries_a_map_where_the_photos_suffice_and_it_costs_little() -> None
     many = [name for name in (*BIRDS, "rook", "tern") for _ in range(6)]
     plan = learning.plan_for(model, many, "auto", 0)
     assert (plan.strength, plan.trial, plan.why) == ("prototypes", True, "8 classes with 48 photos")
-    assert learning.affordable(plan, learning.Estimate(1.0, 48.0, 40.0), told.append) == plan
-    assert not learning.affordable(plan, learning.Estimate(1.0, 48.0, 60.0), told.append).trial
+    assert learning.affordable(plan, learning.Estimate(1.0, 47.0, 1.0, 40.0), told.append) == plan
+    assert not learning.affordable(plan, learning.Estimate(1.0, 47.0, 1.0, 60.0), told.append).trial
     assert told == [
         "prototypes: 8 classes with 48 photos; about 88 s, and a trained map is tried",
         "prototypes: 8 classes with 48 photos; about 48 s; "

@@ -40,7 +40,7 @@ class Relations(nn.Module):
 
 
 def explain(model: Model, photo: Source, output: Path) -> str:
-    """Draws the photo and the three maps for the most probable class; says what the picture shows."""
+    """Draws the photo and a map of each relation that has a say, for the most probable class; says what it shows."""
     if model.framing is None:
         raise FscilError("a model of ready features has no picture to explain")
     kind = output.suffix.removeprefix(".") or "png"
@@ -50,8 +50,10 @@ def explain(model: Model, photo: Source, output: Path) -> str:
     image = finish(crop[None], model.framing, None)
     answer = answers(model, model.embed(image))[0]
     column = model.classes.index(answer.best[0][0])
-    parts = [(TITLES.get(branch.name, branch.name), [branch]) for branch in model.branches]
-    maps = [(title, heat(branches, image, column)) for title, branches in [*parts, ("their sum", list(model.branches))]]
+    heard = [branch for branch in model.branches if branch.weight]
+    parts = [(TITLES.get(branch.name, branch.name), [branch]) for branch in heard]
+    parts += [("their sum", heard)] if len(heard) > 1 else []
+    maps = [(title, heat(branches, image, column)) for title, branches in parts]
     _draw(crop.numpy() / 255, answer.text(), maps, output, kind)
     return f"{output}: where the relations to {answer.best[0][0]!r} look in the photo ({answer.text()})"
 

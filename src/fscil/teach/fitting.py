@@ -61,6 +61,7 @@ def fit(model: Model, learned: Learned, wish: Wish) -> tuple[list[Tensor], str]:
             for r in rehearse(model.branches, learned.features, learned.rows, f)
         ]
         _calibrate(model, made, learned.rows, wish.false_acceptance)
+        model.origin = replace(model.origin, strength=wish.strength)
         return list(learned.features), ""
     trial = _tried(model, learned, wish) if wish.strength == "transfer" or wish.trial else Trial("")
     features = fit_readout(model.branches, learned.features, learned.rows)

@@ -11,18 +11,21 @@ import torch
 from torch import Tensor
 
 from fscil.errors import FscilError
+from fscil.nn.branches import Branch
 from fscil.teach import transfer
 from fscil.teach.fitting import DEFAULTS, Learned, Wish, fit, groups
 from fscil.teach.journal import Name, count
 from fscil.teach.looking import TURNS, Seen, glance, look
 from fscil.teach.model import Model
 from fscil.teach.photos import Source, name_of
+from fscil.teach.rehearsal import folds
 from fscil.teach.teaching import Lesson, repeated_advice, sort_out
 
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 TURNED = 30  # photos per class that are also encoded turned around; more cost time and change little
 HELD_OUT = 5  # every fifth photo is kept from a training of the encoder, for calibration
 TRIED = 8  # photos that are encoded to see how fast it goes
+CLASSES = 10  # from which on there are as many rehearsals as there ever are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,8 @@ def learn(
     tell: Tell = lambda text: None,
 ) -> Lesson:
     """Teaches an empty model its base classes from photos; `tell` hears what is done, why and for how long."""
-    plan = affordable(plan_for(model, names, strength, seed), estimate(model, sources, settings), tell)
+    plan = plan_for(model, names, strength, seed)
+    plan = affordable(plan, estimate(model, sources, plan, settings), tell)
     seen = look(model, sources, "looking at photos", plan.turned)
     called = [names[p] for p in seen.positions]
     taken, repeated, foreign = sort_out(seen.digests, called, {})
@@ -125,8 +129,10 @@ def plan_for(model: Model, names: Sequence[Name], strength: Strength, seed: int)
 def _transferable(model: Model, photos: Sequence[int]) -> tuple[bool, str]:
     if len(model.branches) == 1:
         return False, "the encoder brings one branch alone, and a map needs a complementary one"
+    if not model.paired:
+        return False, "the encoder already brings a trained complementary branch"
     if not model.complementary:
-        return False, "a map is trained beside one frozen encoder alone"
+        return False, "a map is trained beside one encoder alone"
     kept = [number - number // HELD_OUT for i, number in enumerate(photos) if i % groups(len(photos))]
     if not transfer.enough(kept):
         return False, "fewer than six classes have enough photos (five) to train on some and to try the map on others"
@@ -134,30 +140,43 @@ def _transferable(model: Model, photos: Sequence[int]) -> tuple[bool, str]:
 
 
 class Estimate(NamedTuple):
-    """About how many seconds it takes to look at a photo once, at all photos once, and to train two maps."""
+    """About how many seconds it takes to look at a photo once, at all photos once, to fit, and to train two maps."""
 
     photo: float
     looking: float
+    fitting: float
     maps: float
 
 
-def estimate(model: Model, sources: Sequence[Source], settings: transfer.Settings) -> Estimate:
-    """About how long learning takes on this machine, from a few photos and two tasks."""
+def estimate(model: Model, sources: Sequence[Source], plan: LearningPlan, settings: transfer.Settings) -> Estimate:
+    """About how long learning takes on this machine, from a few photos, one fold and two tasks."""
     tried = sources[:TRIED]
     glance(model, tried[:2])  # the first photos take longer than all others
     began = time.perf_counter()
     glance(model, tried)
     photo = (time.perf_counter() - began) / max(1, len(tried))
-    maps = 0.0
-    if model.complementary:
+    fitting, maps = _fitting_seconds(model, len(sources)) if model.paired else 0.0, 0.0
+    if plan.trial or plan.strength == "transfer":
         transfer.seconds(model.branches[0].encoder.dim, settings)  # so do the first tasks
         maps = 2 * transfer.seconds(model.branches[0].encoder.dim, settings)  # one to try, one to stay
-    return Estimate(photo, photo * len(sources), maps)
+    return Estimate(photo, photo * len(sources), fitting, maps)
+
+
+def _fitting_seconds(model: Model, photos: int) -> float:
+    """About how long the read-outs of all rehearsals take, from one on random features."""
+    rows, total = torch.arange(photos) % max(1, min(CLASSES, photos // 2)), 0.0
+    for branch in {id(branch.encoder): branch for branch in model.branches}.values():
+        features = torch.rand(photos, branch.encoder.dim, generator=torch.Generator().manual_seed(0))
+        blank = Branch(branch.name, branch.encoder, "cosine", unit_means=True)
+        began = time.perf_counter()
+        blank.whitened(blank.whiten(features, rows))
+        total += time.perf_counter() - began
+    return total * (1 + len(folds(rows)))
 
 
 def affordable(plan: LearningPlan, cost: Estimate, tell: Tell) -> LearningPlan:
     """The plan without a trial that would take longer than looking at the photos; says what is done and how long."""
-    seconds = cost.looking + cost.photo * len(TURNS) * len(plan.turned)
+    seconds = cost.looking + cost.fitting + cost.photo * len(TURNS) * len(plan.turned)
     if plan.strength == "transfer":
         seconds += cost.maps
     more = ""
