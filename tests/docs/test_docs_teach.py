@@ -23,7 +23,7 @@ EXTRAS = {"export": ("onnxruntime", "onnx", "onnxscript"), "explain": ("pytorch_
 
 SAID = {  # what the page promises about the answers
     "fscil learn photos/ --save things.fscil": (
-        r"prototypes: fewer than five classes .*\nthings.fscil: learned 3 classes from 24 photos"
+        r"prototypes: 3 classes with 24 photos; about .*\nthings.fscil: learned 3 classes from 24 photos"
     ),
     "fscil predict things.fscil moon/5.jpg moon/6.jpg": r"moon/5.jpg: moon [01]\.\d\d\nmoon/6.jpg: moon [01]\.\d\d",
     "fscil predict things.fscil photos/ball/0.jpg --json": r'"class": "ball", "known": true',

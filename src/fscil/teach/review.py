@@ -36,6 +36,11 @@ class Review:
         """Photos for which the model would be sure of the right class."""
         return sum(map(self._right, self.answers))
 
+    @property
+    def missed(self) -> list[bool]:
+        """Of each photo whether it would not be recognised."""
+        return [not self._right(answer) for answer in self.answers]
+
     def text(self) -> str:
         """4 of 5 photos of 'hoopoe' would be recognised; dark.jpg looks like 'jay'; more photos would help."""
         asked = f"{self.recognised} of {len(self.photos)} photos of {self.name!r}"
@@ -84,7 +89,8 @@ def odd_photos(model: Model, name: Name) -> list[bytes]:
     """Photos of a class that are less like its others than in all but few lessons of other classes.
 
     A photo is odd if its cosine with the mean of the others is both low and far below that of the others, each measured
-    on lessons of as many photos drawn from the classes whose features are remembered.
+    on lessons of as many photos drawn from the classes whose features are remembered, and if it would not be recognised
+    had it not been taught: base classes were whitened by their own photos and lie closer together than new ones.
     """
     photos = [photo for photo in model.photos.get(model.label(name), ()) if photo in model.memory]
     groups = [
@@ -100,8 +106,11 @@ def odd_photos(model: Model, name: Name) -> list[bytes]:
         f = others[turn % len(others)]
         drawn.append(_likeness(f[torch.randperm(len(f), generator=rng)[:size]]).amin(1))
     limits = torch.stack(drawn).quantile(RARE, 0)
-    low = _likeness(model.memory.features(photos)[0]) < limits[:, None]
-    return [photo for photo, odd in zip(photos, low.all(0).tolist(), strict=True) if odd]
+    features = model.memory.features(photos)
+    low = (_likeness(features[0]) < limits[:, None]).all(0).tolist()
+    asked = review(model, name, features, list(map(short, photos)))
+    missed = asked.missed if asked else [True] * len(photos)
+    return [photo for photo, odd, miss in zip(photos, low, missed, strict=True) if odd and miss]
 
 
 def _likeness(features: Tensor) -> Tensor:
