@@ -155,7 +155,8 @@ def test_features_that_differ_in_scale_alone_are_written_once(tmp_path: Path) ->
 
     from albums import empty_model
 
-    model, features = empty_model(), torch.randn(4, 32)
+    model = empty_model()
+    features = torch.randn(4, model.branches[0].encoder.dim)
     scale = model.branches[1].feature_scale.fill_(3.7) / model.branches[0].feature_scale
     model.begin(["owl", "jay"] * 2, [features, scale * features], [bytes([i]) * 16 for i in range(4)])
     modelfile.save(model, tmp_path / "a.fscil")
