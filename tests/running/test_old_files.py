@@ -53,7 +53,7 @@ def test_the_report_gives_the_numbers_of_an_old_run(old_run: Path) -> None:
     assert "100.00" in report.table([old_run], "md")
 
 
-def test_the_same_command_finds_an_old_run_finished_and_trains_nothing(
+def test_the_same_command_names_settings_that_an_old_run_did_not_have_and_touches_nothing(
     fscil_command: Fscil, album: Path, old_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(album, tmp_path / "photos")
@@ -63,7 +63,8 @@ def test_the_same_command_finds_an_old_run_finished_and_trains_nothing(
     monkeypatch.setattr(kt_rcnet.Method, "learn_base", None)
     monkeypatch.setattr(kt_rcnet.Method, "learn_new", None)
     code, said, complaints = fscil_command(*AGAIN.split())
-    assert (code, "100.00" in said) == (0, True), complaints
+    assert code == 2, said
+    assert "holds a run with other settings (settings.unit_means: absent there, False here" in complaints
     assert content(old_run) == before
 
 

@@ -59,7 +59,7 @@ class Config(Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
-    start: Literal["f1", "own", "weights"] = "f1"  # f2 starts as f1, from a base session of its own, or as --weights
+    start: Literal["f1", "own", "weights"] = "f1"  # f2 starts as f1, from a base session of its own, or as given
     complement: Complement = "resa"  # f2 by RESA, or a control: conventional, means, rotation; tied: as it starts
     trains: Literal["encoder", "last_stage", "map"] = "encoder"  # of f2; map: a linear map on features computed once
     conventional: Conventional = field(default_factory=Conventional)  # the C-model without RESA
