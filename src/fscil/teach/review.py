@@ -20,6 +20,7 @@ ENOUGH = 5  # photos from which a class is known well enough
 MOST = 30  # photos of a class that are asked, the latest
 FEWEST = 3  # photos among which one can be odd, and classes to compare with
 DRAWN = 300  # lessons drawn from other classes
+LARGEST = 10  # photos of such a lesson
 RARE = 0.02  # share of them that may look as odd
 
 
@@ -96,16 +97,16 @@ def odd_photos(model: Model, name: Name) -> list[bytes]:
     groups = [
         [p for p in known if p in model.memory] for label, known in model.photos.items() if label != model.label(name)
     ]
-    size = min(len(photos), sorted(map(len, groups))[-FEWEST] if len(groups) >= FEWEST else 0)
+    size = min(len(photos), LARGEST, sorted(map(len, groups))[-FEWEST] if len(groups) >= FEWEST else 0)
     if size < FEWEST:
         return []
-    others = [model.memory.features(group)[0] for group in groups if len(group) >= size]
-    rng = torch.Generator().manual_seed(0)
-    drawn = []
+    rng, fitting = torch.Generator().manual_seed(0), [group for group in groups if len(group) >= size]
+    drawn: list[bytes] = []
     for turn in range(DRAWN):
-        f = others[turn % len(others)]
-        drawn.append(_likeness(f[torch.randperm(len(f), generator=rng)[:size]]).amin(1))
-    limits = torch.stack(drawn).quantile(RARE, 0)
+        group = fitting[turn % len(fitting)]
+        drawn += [group[i] for i in torch.randperm(len(group), generator=rng)[:size].tolist()]
+    lessons = model.memory.features(drawn)[0].view(DRAWN, size, -1)
+    limits = _likeness(lessons).amin(-1).quantile(RARE, 1)
     features = model.memory.features(photos)
     low = (_likeness(features[0]) < limits[:, None]).all(0).tolist()
     asked = review(model, name, features, list(map(short, photos)))
@@ -114,8 +115,9 @@ def odd_photos(model: Model, name: Name) -> list[bytes]:
 
 
 def _likeness(features: Tensor) -> Tensor:
-    """Of each photo (n, dim) its cosine with the mean of the others, and its lead over their median one: (2, n)."""
-    unit = F.normalize(features, dim=1)
-    closeness = (unit * F.normalize(unit.sum(0) - unit, dim=1)).sum(1)
-    without = closeness.expand(len(unit), -1)[~torch.eye(len(unit), dtype=torch.bool)].view(len(unit), -1)
-    return torch.stack([closeness, closeness - without.quantile(0.5, 1)])
+    """Of photos (…, n, dim) the cosine with the mean of the others, and its lead over theirs, the median: (2, …, n)."""
+    unit = F.normalize(features, dim=-1)
+    closeness = (unit * F.normalize(unit.sum(-2, keepdim=True) - unit, dim=-1)).sum(-1)
+    n = closeness.shape[-1]
+    others = torch.arange(n).expand(n, n)[~torch.eye(n, dtype=torch.bool)].view(n, n - 1)
+    return torch.stack([closeness, closeness - closeness[..., others].quantile(0.5, -1)])
