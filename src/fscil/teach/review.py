@@ -21,7 +21,7 @@ MOST = 30  # photos of a class that are asked, the latest
 FEWEST = 3  # photos among which one can be odd, and classes to compare with
 DRAWN = 300  # lessons drawn from other classes
 LARGEST = 10  # photos of such a lesson
-RARE = 0.02  # share of them that may look as odd
+RARE = 0.005  # share of them that may look as odd
 
 
 @dataclass(frozen=True)
