@@ -1,6 +1,6 @@
 """What `fscil teach` says about a lesson, checked on CUB-200: is a photo called odd a wrong one, is leave-one-out true?
 
-    python benchmarks/lessons.py data/CUB_200_2011
+    python benchmarks/lessons.py data/CUB_200_2011 --lessons 200
 
 Base species are learned; lessons of other species are drawn from photos of the training part, taught, judged and
 undone. In half of them one photo is of yet another species that the model does not know. Test photos are not read.
