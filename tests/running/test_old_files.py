@@ -11,6 +11,7 @@ fscil rename birds.fscil jay magpie
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 
 import pocket  # noqa: F401 (the encoder of these files)
 from albums import BIRDS, photos
+from apart import differing, results
 from commands import Fscil
 from fscil import report
 from fscil.methods import kt_rcnet
@@ -53,19 +55,50 @@ def test_the_report_gives_the_numbers_of_an_old_run(old_run: Path) -> None:
     assert "100.00" in report.table([old_run], "md")
 
 
-def test_the_same_command_names_settings_that_an_old_run_did_not_have_and_touches_nothing(
-    fscil_command: Fscil, album: Path, old_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def answers(folder: Path) -> dict[str, Any]:
+    """Predictions and compute; states depend on the machine in their last bits."""
+    return {name: values for name, values in results(folder).items() if not name.startswith("state")}
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kt_rcnet.Method, "learn_base", None)
+    monkeypatch.setattr(kt_rcnet.Method, "learn_new", None)
+
+
+@pytest.fixture
+def old_photos(album: Path, tmp_path: Path) -> None:
+    """The photos of the old run, where its command looks for them."""
     shutil.copytree(album, tmp_path / "photos")
     if sum(file.stat().st_size for file in album.rglob("*.png")) != ALBUM_BYTES:
         pytest.skip("this Pillow compresses photos in another way: they are no longer the data of the old run")
+
+
+@pytest.mark.usefixtures("no_training", "old_photos")
+def test_the_same_command_finds_an_old_run_finished_and_trains_nothing(fscil_command: Fscil, old_run: Path) -> None:
     before = content(old_run)
-    monkeypatch.setattr(kt_rcnet.Method, "learn_base", None)
-    monkeypatch.setattr(kt_rcnet.Method, "learn_new", None)
     code, said, complaints = fscil_command(*AGAIN.split())
-    assert code == 2, said
-    assert "holds a run with other settings (settings.unit_means: absent there, False here" in complaints
+    assert (code, "100.00" in said) == (0, True), complaints
     assert content(old_run) == before
+
+
+@pytest.mark.usefixtures("no_training", "old_photos")
+def test_a_setting_that_an_old_run_did_not_know_must_have_its_default(fscil_command: Fscil, old_run: Path) -> None:
+    before = content(old_run)
+    code, said, complaints = fscil_command(*AGAIN.split(), "--unit-means")
+    assert code == 2, said
+    assert "holds a run with other settings (settings.unit_means: False there, True here)" in complaints
+    assert content(old_run) == before
+
+
+@pytest.mark.usefixtures("old_photos")
+def test_an_old_run_that_was_killed_is_resumed(fscil_command: Fscil, old_run: Path) -> None:
+    before = answers(old_run)
+    (old_run / "session-02.json").unlink()
+    (old_run / "state-02.safetensors").unlink()
+    code, said, complaints = fscil_command(*AGAIN.split())
+    assert (code, "100.00" in said) == (0, True), complaints
+    assert differing(before, answers(old_run)) == []
 
 
 def test_the_encoder_of_an_old_run_learns_photos(fscil_command: Fscil, album: Path, old_run: Path) -> None:

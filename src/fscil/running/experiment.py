@@ -79,7 +79,7 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     check_method(method, sessions)
     if folder.writable:
         planning.check_memory(method, sessions.base(method.config.held_out), e.devices)
-    folder.open(describe(e, method, sessions, precision))
+    folder.open(describe(e, method, sessions, precision), defaults(e))
     with closing(folder):
         cache = e.out / "cache"
         run = Run(folder, e.seed, cache, devices, precision["used"], sessions.fingerprint(), e.checkpoint_seconds)
@@ -185,6 +185,11 @@ def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[st
         "benchmark_fingerprint": sessions.fingerprint(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
+
+
+def defaults(e: RunSpec) -> dict[str, Any]:
+    """Settings and protocol of a run that changes nothing, as `describe` tells of them."""
+    return {"settings": to_dict(type(e.config)()), "protocol": to_dict(PUBLISHED)}
 
 
 def changed(e: RunSpec) -> dict[str, Any]:

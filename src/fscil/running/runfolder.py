@@ -31,6 +31,20 @@ def _decisive(facts: Mapping[str, Any], key: str) -> Any:
     return fact.get("used") if key == "precision" and fact else fact
 
 
+def _changes(there: Mapping[str, Any], here: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The settings in which two runs differ, one line each; a setting unknown to the first has its default there."""
+    *settings, _ = IDENTITY
+    earlier = {key: _completed(there.get(key), defaults.get(key)) for key in settings}
+    return differences(earlier, {key: here.get(key) for key in settings})
+
+
+def _completed(value: Any, default: Any) -> Any:
+    """Nested dictionaries with what they lack taken from `default`."""
+    if not isinstance(value, Mapping) or not isinstance(default, Mapping):
+        return value
+    return {**default, **{name: _completed(item, default.get(name)) for name, item in value.items()}}
+
+
 class RunFolder:
     """One run on disk; docs/running.md tells of the files in it."""
 
@@ -45,23 +59,31 @@ class RunFolder:
         advice = f"delete this file and run the same command again, or {ELSEWHERE}"
         return read_json(file, advice) if os.access(file, os.F_OK) else {}
 
-    def open(self, description: dict[str, Any]) -> None:
-        """Starts or continues the run `description` tells of; a folder that holds another run is refused."""
-        self.identity = run_identity(description)
+    def open(self, description: dict[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
+        """Starts or continues the run `description` tells of; a folder that holds another run is refused.
+
+        `defaults` are the settings of a run that asks for nothing: one that run.json does not know yet had that value.
+        """
         if not self.writable:
+            self.identity = self._identity(self.described(), description, defaults or {})
             return
         self._lock()
         try:
-            self._begin(description)
+            self._begin(description, defaults or {})
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, description: dict[str, Any]) -> None:
+    def _identity(self, there: dict[str, Any], here: dict[str, Any], defaults: Mapping[str, Any]) -> str:
+        """The digest the run began with, though fscil has learned further settings since."""
+        return run_identity(there if there and not _changes(there, here, defaults) else here)
+
+    def _begin(self, description: dict[str, Any], defaults: Mapping[str, Any]) -> None:
         """Writes run.json once it is sure that what lies beside it was made with these settings."""
-        there = self.described()
-        if there and self._holds_work():
-            self._check_same(there, description)
+        there = self.described() if self._holds_work() else {}
+        self.identity = self._identity(there, description, defaults)
+        if there:
+            self._check_same(there, description, defaults)
             self._check_states("delete it and run again")
             self._note_changes(there, description)
         else:
@@ -91,11 +113,11 @@ class RunFolder:
     def _holds_work(self) -> bool:
         return any(file.name.startswith(("session-", "stage-")) for file in self.path.iterdir())
 
-    def _check_same(self, there: dict[str, Any], here: dict[str, Any]) -> None:
+    def _check_same(self, there: dict[str, Any], here: dict[str, Any], defaults: Mapping[str, Any]) -> None:
         if there.get("format") != FORMAT:
             raise FscilError(f"{self.path} was written by another version of fscil; {ELSEWHERE}")
-        *settings, fingerprint = IDENTITY
-        changed = differences({k: there.get(k) for k in settings}, {k: here.get(k) for k in settings})
+        changed = _changes(there, here, defaults)
+        fingerprint = IDENTITY[-1]
         if not changed and there.get(fingerprint) != here.get(fingerprint):
             changed = ["the images of the data set are not those it began with"]
         if changed:
