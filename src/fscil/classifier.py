@@ -20,11 +20,15 @@ from torch import Tensor
 from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.nn.branches import Views
-from fscil.teach import backbones, correcting, learning, modelfile, photos, teaching
-from fscil.teach.fitting import Wish
-from fscil.teach.looking import glance
+from fscil.teach.base import learning
+from fscil.teach.base.fitting import Wish
+from fscil.teach.knowledge import backbones
+from fscil.teach.lessons import correcting, teaching
+from fscil.teach.lessons.looking import glance
+from fscil.teach.lessons.teaching import Lesson
 from fscil.teach.names import check_name
-from fscil.teach.teaching import Lesson
+from fscil.teach.seeing import photos
+from fscil.teach.storage import modelfile
 
 Strength = Literal["auto", "prototypes", "transfer"]
 STRENGTHS: tuple[Strength, ...] = get_args(Strength)

@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parent.parent.parent / "src" / "fscil"
 
 UPPER_FLOOR = ("running.experiment", "running.outcome", "running.protocol", "running.planning")
 DOORS = ("command", "report", "teach", "classifier")  # where users come in; nothing below knows them
+TEACHING = tuple(f"teach.{room}" for room in ("seeing", "knowledge", "storage", "lessons", "base", "outputs"))
 
 # Folder or module -> what it must not import.
 FORBIDDEN = {
@@ -33,24 +34,30 @@ FORBIDDEN = {
     "running/experiment.py": ("running.outcome",),
     "report": ("methods", "nn", "data", "running", "tensors", "command", "teach", "classifier"),
     "teach": ("report", "command", "classifier"),
-    "teach/model.py": ("methods", "running", "teach.photos", "teach.looking"),
-    "teach/modelfile.py": ("methods", "running", "teach.learning", "teach.looking"),
-    "teach/learning.py": ("methods", "running.training", *UPPER_FLOOR, "teach.modelfile", "teach.full"),
-    "classifier.py": ("methods", "running", "report", "command", "teach.full"),
+    "teach/names.py": ("teach.replies", *TEACHING),
+    "teach/replies.py": TEACHING,
+    "teach/seeing": ("methods", "running", *TEACHING[1:]),
+    "teach/knowledge": (*TEACHING[2:], *UPPER_FLOOR),
+    "teach/knowledge/model.py": ("methods", "running", "teach.seeing.photos", "teach.knowledge.backbones"),
+    "teach/storage": ("methods", "running", *TEACHING[3:]),
+    "teach/lessons": ("methods", *UPPER_FLOOR, "running.training", "teach.storage", *TEACHING[4:]),
+    "teach/base": ("teach.storage", "teach.outputs"),
+    "teach/base/learning.py": ("methods", "running.training", *UPPER_FLOOR, "teach.base.full"),
+    "teach/outputs": ("methods", "running", "teach.storage", "teach.base"),
+    "classifier.py": ("methods", "running", "report", "command", "teach.base.full"),
 }
 
 
 def imports(file: Path) -> set[str]:
-    """Names below fscil that a file imports: fscil.nn.heads -> nn, fscil.teach.photos -> teach, teach.photos."""
-    found = set()
+    """Names below fscil that a file imports, and the folders they are in: nn.heads.CosineHead, nn.heads, nn."""
+    names = set()
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fscil":
-            parts = node.module.split(".")[1:]
-            found |= {".".join(parts[:2])} if len(parts) > 1 else set()
-            found |= {".".join([*parts, alias.name]) for alias in node.names if len(parts) < 2}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
         if isinstance(node, ast.Import):
-            found |= {alias.name.removeprefix("fscil.") for alias in node.names if alias.name.startswith("fscil.")}
-    return found | {name.split(".")[0] for name in found}
+            names |= {alias.name for alias in node.names}
+    parts = [name.split(".")[1:] for name in names if name.startswith("fscil.")]
+    return {".".join(part[:length]) for part in parts for length in range(1, len(part) + 1)}
 
 
 def files(place: str) -> list[Path]:
@@ -77,8 +84,15 @@ def test_of_the_images_nn_knows_the_stores_alone() -> None:
 
 def test_every_module_is_in_the_table() -> None:
     page = (PACKAGE.parent.parent / "docs" / "architecture.md").read_text("utf-8")
-    folders = [folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists()]
-    modules = [file.name for room in (".", "running", "command", "teach") for file in PACKAGE.glob(f"{room}/[!_]*.py")]
+    folders = [
+        folder.name
+        for room in (".", "teach")
+        for folder in (PACKAGE / room).iterdir()
+        if (folder / "__init__.py").exists()
+    ]
+    modules = [
+        file.name for room in (".", "running", "command", "teach/**") for file in PACKAGE.glob(f"{room}/[!_]*.py")
+    ]
     assert [name for name in (*modules, *(f"{folder}/" for folder in folders)) if f"`{name}`" not in page] == []
 
 
@@ -102,6 +116,6 @@ def test_the_top_level_stays_small() -> None:
 def test_the_check_sees_imports(tmp_path: Path) -> None:
     file = tmp_path / "one.py"
     file.write_text("from fscil.nn.heads import CosineHead\nimport fscil.report\nfrom fscil import methods\n")
-    assert imports(file) == {"nn", "nn.heads", "report", "methods"}
-    file.write_text("from fscil.teach import photos\n")
-    assert imports(file) == {"teach", "teach.photos"}
+    assert imports(file) == {"nn", "nn.heads", "nn.heads.CosineHead", "report", "methods"}
+    file.write_text("from fscil.teach.seeing import photos\n")
+    assert imports(file) == {"teach", "teach.seeing", "teach.seeing.photos"}

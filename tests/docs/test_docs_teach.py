@@ -11,9 +11,9 @@ import torch
 
 from fscil.command import cli
 from fscil.data.images import cut_picture
-from fscil.teach import modelfile
-from fscil.teach.looking import glance
-from fscil.teach.photos import read
+from fscil.teach.lessons.looking import glance
+from fscil.teach.seeing.photos import read
+from fscil.teach.storage import modelfile
 from packages import installed
 from printed import is_printed
 

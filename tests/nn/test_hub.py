@@ -13,7 +13,7 @@ from safetensors.torch import save, save_file
 from fscil.errors import FscilError
 from fscil.nn import encoders, hub
 from fscil.nn.published import HUB, Published
-from fscil.teach import backbones
+from fscil.teach.knowledge import backbones
 from hub import Hub, stand_in
 
 SMALL = Published("test_vit.r160_in1k", 1, 160, 64, "apache-2.0")

@@ -9,7 +9,7 @@ import torch
 
 from fscil.errors import FscilError
 from fscil.nn import efficientnet_lite, encoders, pretrained
-from fscil.teach import backbones
+from fscil.teach.knowledge import backbones
 from packages import installed
 
 

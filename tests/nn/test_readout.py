@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fscil.nn.branches import Branch, embed_shared, fused_scores
 from fscil.nn.readout import MANY, Readout
-from fscil.teach.backbones import Features, pair
+from fscil.teach.knowledge.backbones import Features, pair
 
 DIM = 5
 changes = st.lists(st.tuples(st.sampled_from(["add", "remove", "put", "ask"]), st.integers(0, 6)), max_size=14)

@@ -24,7 +24,7 @@ from commands import Fscil
 from fscil import report
 from fscil.methods import kt_rcnet
 from fscil.report.runs import TOTAL
-from fscil.teach import modelfile
+from fscil.teach.storage import modelfile
 
 OLD = Path(__file__).parents[1] / "support" / "old"
 ALBUM_BYTES = 274_473  # of the photos from which the run was made, as Pillow compressed them

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fscil.teach import backbones, learning, modelfile
-from fscil.teach.model import Model
-from fscil.teach.transfer import Settings
+from fscil.teach.base import learning
+from fscil.teach.base.transfer import Settings
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model
+from fscil.teach.storage import modelfile
 
 BIRDS = ("crow", "jay", "kite", "owl", "robin", "wren")
 QUICK = Settings(tasks=30, dropout=0.2)

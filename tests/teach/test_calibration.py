@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from fscil.errors import FscilError
 from fscil.nn.branches import Branch
-from fscil.teach import calibration
-from fscil.teach.backbones import Features
-from fscil.teach.calibration import Calibration, _cautious, auroc, balance, fit
-from fscil.teach.rehearsal import MOST, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse
+from fscil.teach.knowledge import calibration
+from fscil.teach.knowledge.backbones import Features
+from fscil.teach.knowledge.calibration import Calibration, _cautious, auroc, balance, fit
+from fscil.teach.knowledge.rehearsal import MOST, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse
 
 
 def noisy(photos: int, classes: int, noise: float, seed: int = 0) -> Rehearsal:

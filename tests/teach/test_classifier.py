@@ -22,8 +22,8 @@ import fscil
 from albums import BIRDS, photos, picture
 from fscil import Classifier
 from fscil.errors import FscilError
-from fscil.teach import transfer
-from fscil.teach.looking import look
+from fscil.teach.base import transfer
+from fscil.teach.lessons.looking import look
 
 # Checks of scikit-learn that cannot hold here, each with its reason.
 EXPECTED = {

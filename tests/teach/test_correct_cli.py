@@ -9,7 +9,7 @@ import pytest
 
 from albums import BIRDS, photos
 from fscil.command import cli
-from fscil.teach import modelfile
+from fscil.teach.storage import modelfile
 
 Fscil = Callable[..., tuple[object, str, str]]
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from fscil.errors import FscilError
-from fscil.teach import corrections, modelfile, teaching
-from fscil.teach.journal import NONE
-from fscil.teach.looking import answers, look
-from fscil.teach.model import Model
+from fscil.teach.knowledge.journal import NONE
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import corrections, teaching
+from fscil.teach.lessons.looking import answers, look
+from fscil.teach.storage import modelfile
 
 Change = Callable[[Model], None]
 

@@ -14,10 +14,10 @@ from albums import photos
 from commands import Fscil
 from fscil import metrics
 from fscil.errors import FscilError
-from fscil.teach.evaluation import Evaluation, evaluate
-from fscil.teach.mistakes import page
-from fscil.teach.model import Model
-from fscil.teach.photos import class_folders
+from fscil.teach.knowledge.model import Model
+from fscil.teach.outputs.evaluation import Evaluation, evaluate
+from fscil.teach.outputs.mistakes import page
+from fscil.teach.seeing.photos import class_folders
 from records import Outside
 
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from fscil.errors import FscilError
-from fscil.teach import explain
-from fscil.teach.model import Model
+from fscil.teach.knowledge.model import Model
+from fscil.teach.outputs import explain
 
 pytest.importorskip("pytorch_grad_cam", reason="explain needs the extra fscil[explain]")
 
@@ -43,7 +43,7 @@ def test_a_map_follows_what_the_relation_sees(birds: Model) -> None:
 
 
 def test_features_have_no_picture(tmp_path: Path) -> None:
-    from fscil.teach import backbones
+    from fscil.teach.knowledge import backbones
 
     with pytest.raises(FscilError, match="no picture to explain"):
         explain.explain(backbones.of_features(3), Image.new("RGB", (9, 9)), tmp_path / "why.png")

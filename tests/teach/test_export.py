@@ -10,8 +10,11 @@ import torch
 from albums import BIRDS
 from fscil.errors import FscilError
 from fscil.nn import encoders
-from fscil.teach import backbones, export, learning, teaching
-from fscil.teach.model import Model
+from fscil.teach.base import learning
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import teaching
+from fscil.teach.outputs import export
 from tiny import tiny_encoder
 
 ort = pytest.importorskip("onnxruntime", reason="export needs the extra fscil[onnx]")

@@ -14,8 +14,10 @@ from albums import BIRDS, photos, picture
 from fscil import methods, settings
 from fscil.command import cli
 from fscil.errors import FscilError
-from fscil.teach import backbones, full, learning, modelfile
-from fscil.teach.looking import answers, look
+from fscil.teach.base import full, learning
+from fscil.teach.knowledge import backbones
+from fscil.teach.lessons.looking import answers, look
+from fscil.teach.storage import modelfile
 
 RECIPE = """
 encoder = "tiny"

@@ -12,10 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.teach import backbones, corrections, journal, modelfile
-from fscil.teach.journal import Journal, Step
-from fscil.teach.model import Model
-from fscil.teach.replies import NONE
+from fscil.teach.knowledge import backbones, journal
+from fscil.teach.knowledge.journal import Journal, Step
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import corrections
+from fscil.teach.names import NONE
+from fscil.teach.storage import modelfile
 
 NAMES = st.sampled_from(["jay", "wren", "hoopoe", "blue jay", "Star"])
 VECTORS = st.lists(st.integers(-50, 50), min_size=3, max_size=3)

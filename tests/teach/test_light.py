@@ -10,10 +10,14 @@ import pytest
 import torch
 
 from fscil.command import teach
-from fscil.teach import backbones, learning, light, lightfile, looking, modelfile, teaching
-from fscil.teach.calibration import Calibration
-from fscil.teach.model import Model
+from fscil.teach.base import learning
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.calibration import Calibration
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import looking, teaching
 from fscil.teach.replies import Reply
+from fscil.teach.seeing import light
+from fscil.teach.storage import lightfile, modelfile
 
 pytest.importorskip("onnxruntime", reason="needs the extra fscil[onnx]")
 pytest.importorskip("onnx", reason="needs the extra fscil[onnx]")

@@ -19,9 +19,10 @@ from safetensors.torch import load_file, save_file
 from albums import BIRDS, empty_model, photos
 from fscil import files
 from fscil.errors import FscilError
-from fscil.teach import modelfile, teaching
-from fscil.teach.looking import look
-from fscil.teach.model import Model
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import teaching
+from fscil.teach.lessons.looking import look
+from fscil.teach.storage import modelfile
 
 
 def notes_of(path: Path) -> dict[str, Any]:
@@ -227,7 +228,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(birds_file: Path, monkeypatch: py
 
 
 def test_locks_are_those_that_network_folders_give(birds_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fscil.teach.locks.fcntl.flock", fcntl.lockf)  # as NFS does
+    monkeypatch.setattr("fscil.teach.storage.locks.fcntl.flock", fcntl.lockf)  # as NFS does
     with modelfile.editing(birds_file) as model:
         model.forget("jay")
     assert "jay" not in modelfile.load(birds_file).classes

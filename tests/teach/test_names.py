@@ -12,10 +12,13 @@ from albums import photos, picture
 from fscil import Classifier, FscilError
 from fscil.command import answers, cli, show
 from fscil.files import write_json
-from fscil.teach import backbones, corrections, modelfile, names
-from fscil.teach.looking import Answer, Reply
-from fscil.teach.model import Model
-from fscil.teach.photos import class_folders
+from fscil.teach import names
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import corrections
+from fscil.teach.lessons.looking import Answer, Reply
+from fscil.teach.seeing.photos import class_folders
+from fscil.teach.storage import modelfile
 from fscil.text import printable
 
 BAD = {

@@ -20,8 +20,8 @@ from albums import picture
 from fscil.data.framing import Framing
 from fscil.data.images import decode
 from fscil.data.pictures import upright_rgb
-from fscil.teach import photos
-from fscil.teach.photos import Unreadable, read
+from fscil.teach.seeing import photos
+from fscil.teach.seeing.photos import Unreadable, read
 
 FRAMING = Framing(16, (0.5,) * 3, (0.5,) * 3)
 RED, BLUE = (200, 30, 30), (30, 30, 200)

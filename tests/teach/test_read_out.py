@@ -15,10 +15,13 @@ from fscil.errors import FscilError
 from fscil.nn.branches import Branch
 from fscil.nn.readout import Evidence
 from fscil.nn.relations import evidence_form, tightness
-from fscil.teach import backbones, learning, modelfile, teaching
-from fscil.teach.card import card
-from fscil.teach.looking import look
-from fscil.teach.model import Model
+from fscil.teach.base import learning
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import teaching
+from fscil.teach.lessons.looking import look
+from fscil.teach.outputs.card import card
+from fscil.teach.storage import modelfile
 
 
 def test_learned_features_are_whitened_and_of_length_one(birds: Model, hoopoes: list[Path]) -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 
 from albums import photos
-from fscil.teach import modelfile, teaching
-from fscil.teach.looking import Answer, answers, look
-from fscil.teach.model import Model
-from fscil.teach.nearest import nearest
-from fscil.teach.review import MOST, Review, odd_photos, review_class
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import teaching
+from fscil.teach.lessons.looking import Answer, answers, look
+from fscil.teach.lessons.nearest import nearest
+from fscil.teach.lessons.review import MOST, Review, odd_photos, review_class
+from fscil.teach.storage import modelfile
 
 
 def test_each_photo_is_asked_as_if_it_had_not_been_taught(learned_file: Path, hoopoes: list[Path]) -> None:

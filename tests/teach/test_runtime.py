@@ -13,8 +13,10 @@ from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.compute import Meter, counting
 from fscil.nn.encoders import Encoder
-from fscil.teach import backbones, graphs, looking, runtime
-from fscil.teach.model import Model
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import looking
+from fscil.teach.seeing import graphs, runtime
 from packages import installed
 from tiny import tiny_encoder
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fscil.errors import FscilError
-from fscil.teach.looking import Answer, Reply
-from fscil.teach.sorting import LONGEST, NOT_SURE, folder_names, sort_into
+from fscil.teach.lessons.looking import Answer, Reply
+from fscil.teach.outputs.sorting import LONGEST, NOT_SURE, folder_names, sort_into
 
 
 def reply(photo: Path, name: str, content: bytes = b"one", known: bool = True) -> Reply:
@@ -96,7 +96,7 @@ def test_half_a_copy_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def full(old: object, new: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fscil.teach.sorting.shutil.copyfileobj", full)
+    monkeypatch.setattr("fscil.teach.outputs.sorting.shutil.copyfileobj", full)
     with pytest.raises(FscilError, match=r"the disk is full.*make room and run the same command again"):
         sort_into(tmp_path / "out", [reply(tmp_path / "0.png", "jay")], ["jay"], link=False)
     assert tree(tmp_path / "out") == {}

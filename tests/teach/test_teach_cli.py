@@ -14,7 +14,8 @@ import torch
 from albums import BIRDS, photos, picture
 from commands import Fscil
 from fscil import Classifier
-from fscil.teach import backbones, modelfile
+from fscil.teach.knowledge import backbones
+from fscil.teach.storage import modelfile
 
 
 def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
@@ -256,7 +257,7 @@ def test_help_of_a_verb_imports_nothing_heavy() -> None:
 
 def test_teaching_imports_no_model_zoo_and_no_scikit_learn(learned_file: Path) -> None:
     code = (
-        "import sys; import fscil.teach.modelfile, fscil.teach.teaching\n"
+        "import sys; import fscil.teach.storage.modelfile, fscil.teach.lessons.teaching\n"
         "heavy = ('timm', 'torchvision', 'sklearn', 'scipy', 'matplotlib', 'lightning_fabric')\n"
         "print([m for m in heavy if m in sys.modules])"
     )

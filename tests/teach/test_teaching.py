@@ -7,9 +7,9 @@ import torch
 
 from albums import photos, picture
 from fscil.errors import FscilError
-from fscil.teach import teaching
-from fscil.teach.looking import answers, look
-from fscil.teach.model import Model
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import teaching
+from fscil.teach.lessons.looking import answers, look
 
 
 def test_a_new_class_is_recognised_and_the_old_ones_stay(birds: Model, hoopoes: list[Path], album: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_new_class_is_recognised_and_the_old_ones_stay(birds: Model, hoopoes: 
 
 
 def test_teaching_in_parts_is_teaching_at_once(learned_file: Path, hoopoes: list[Path]) -> None:
-    from fscil.teach import modelfile
+    from fscil.teach.storage import modelfile
 
     parts, whole = modelfile.load(learned_file), modelfile.load(learned_file)
     for photo in hoopoes:

@@ -14,11 +14,12 @@ from fscil.errors import FscilError
 from fscil.nn.branches import Branch
 from fscil.nn.relations import euclid, mean_of_labels
 from fscil.running.progress import Bar
-from fscil.teach import backbones, calibration, fitting, learning, transfer
-from fscil.teach.fitting import Learned, Wish
-from fscil.teach.model import Model, Origin
-from fscil.teach.rehearsal import fold_of
-from fscil.teach.transfer import Cached, Settings, sample, sampling_for, task_loss
+from fscil.teach.base import fitting, learning, transfer
+from fscil.teach.base.fitting import Learned, Wish
+from fscil.teach.base.transfer import Cached, Settings, sample, sampling_for, task_loss
+from fscil.teach.knowledge import backbones, calibration
+from fscil.teach.knowledge.model import Model, Origin
+from fscil.teach.knowledge.rehearsal import fold_of
 
 NOBODY = Origin("features", "none", "none")
 

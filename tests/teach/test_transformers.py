@@ -9,8 +9,12 @@ import torch
 from safetensors.torch import save_file
 
 from albums import BIRDS
-from fscil.teach import backbones, explain, export, learning, looking, modelfile, teaching
-from fscil.teach.model import Model
+from fscil.teach.base import learning
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import looking, teaching
+from fscil.teach.outputs import explain, export
+from fscil.teach.storage import modelfile
 
 KINDS = ("test_vit", "test_vit2", "test_vit3", "test_convnext")  # class token, mean of tokens, attention; none
 

@@ -15,7 +15,7 @@ from fscil.command import show
 from fscil.text import printable
 
 if TYPE_CHECKING:
-    from fscil.teach.evaluation import Evaluation
+    from fscil.teach.outputs.evaluation import Evaluation
     from fscil.teach.replies import Answer, Reply
 
 HIDDEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # characters that can drive a terminal

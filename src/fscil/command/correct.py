@@ -11,9 +11,9 @@ from fscil.command.teach import Saved
 from fscil.errors import FscilError
 
 if TYPE_CHECKING:
-    from fscil.teach.correcting import Correction
-    from fscil.teach.journal import Name
-    from fscil.teach.model import Model
+    from fscil.teach.knowledge.model import Model
+    from fscil.teach.lessons.correcting import Correction
+    from fscil.teach.names import Name
 
 Named = Annotated[str, Parameter(help="photo, or the first digits of its digest (see fscil photos)")]
 Nothing = Annotated[bool, Parameter(name="--none", help="instead of a class: the photos of none of these", negative=())]
@@ -28,7 +28,8 @@ def unteach(
     erase: Annotated[bool, Parameter(help="remove every trace; this is final", negative=())] = False,
 ) -> None:
     """Take single photos back, as if they had never been taught; the photos need not be at hand."""
-    from fscil.teach import correcting, modelfile
+    from fscil.teach.lessons import correcting
+    from fscil.teach.storage import modelfile
 
     given = [name, *photos] if none else list(photos)
     if not given:
@@ -48,7 +49,8 @@ def correct(
     none: Nothing = False,
 ) -> None:
     """Correct a wrong answer: the photo is counted into the right class and out of any other."""
-    from fscil.teach import correcting, modelfile
+    from fscil.teach.lessons import correcting
+    from fscil.teach.storage import modelfile
 
     if none == (name is not None):
         raise FscilError("give the right class, or --none if the photo shows none of the classes")
@@ -72,10 +74,10 @@ def photos(
     none: Nothing = False,
 ) -> None:
     """List the photos a model was taught from, by their digests."""
-    from fscil.teach import modelfile
-    from fscil.teach.corrections import places
-    from fscil.teach.memory import short
-    from fscil.teach.review import review_class
+    from fscil.teach.knowledge.memory import short
+    from fscil.teach.lessons.corrections import places
+    from fscil.teach.lessons.review import review_class
+    from fscil.teach.storage import modelfile
 
     known = modelfile.load(model)
     wanted = _place(known, None if none else name) if none or name is not None else None
@@ -99,10 +101,10 @@ def nearest(
     most: Annotated[Count, Parameter(help="number of taught photos")] = 5,
 ) -> None:
     """Name the taught photos that a photo is most like: where its answer comes from."""
-    from fscil.teach import modelfile
-    from fscil.teach.looking import answers, glance
-    from fscil.teach.memory import short
-    from fscil.teach.nearest import nearest as find
+    from fscil.teach.knowledge.memory import short
+    from fscil.teach.lessons.looking import answers, glance
+    from fscil.teach.lessons.nearest import nearest as find
+    from fscil.teach.storage import modelfile
 
     known = modelfile.load(model)
     seen = glance(known, [photo])
@@ -115,8 +117,8 @@ def nearest(
 
 def _place(model: "Model", name: str | None, new: bool = False) -> "Name":
     """The class that is meant, or NONE for no name."""
-    from fscil.teach.photos import class_name
-    from fscil.teach.replies import NONE
+    from fscil.teach.names import NONE
+    from fscil.teach.seeing.photos import class_name
 
     if name is None:
         return NONE
@@ -124,14 +126,14 @@ def _place(model: "Model", name: str | None, new: bool = False) -> "Name":
 
 
 def _named(places: "list[Name]") -> str:
-    from fscil.teach.journal import few
-    from fscil.teach.replies import NONE
+    from fscil.teach.names import NONE
+    from fscil.text import few
 
     return few([NONE if place == NONE else repr(place) for place in places])
 
 
 def _photos(done: "Correction") -> str:
-    from fscil.teach.journal import count
+    from fscil.text import count
 
     return count(done.photos, "photo")
 

@@ -14,7 +14,7 @@ from fscil.errors import FscilError
 from fscil.files import check_writable, write_bytes
 
 if TYPE_CHECKING:
-    from fscil.teach.teaching import Lesson
+    from fscil.teach.lessons.teaching import Lesson
 
 Saved = Annotated[Path, Parameter(help="model file made by fscil learn")]
 Class = Annotated[str, Parameter(help="name of the class")]
@@ -69,14 +69,16 @@ def learn(
     _check_training(full, strength, views, recipe)
     if best and (full or encoder or weights):
         raise FscilError("--best chooses the encoder; omit --encoder, --weights, --train and --strength full")
-    from fscil.teach import backbones, learning, modelfile
+    from fscil.teach.base import learning
+    from fscil.teach.knowledge import backbones
+    from fscil.teach.storage import modelfile
 
     began = time.perf_counter()
     folders = _class_folders(photos)
     sources = [photo for found in folders.values() for photo in found]
     names = [name for name, found in folders.items() for _ in found]
     if full:
-        from fscil.teach.full import trained
+        from fscil.teach.base.full import trained
 
         given = {"encoder": encoder, "weights": weights, "pixels": pixels}
         changes = {name: value for name, value in given.items() if value is not None}
@@ -122,7 +124,7 @@ def _check_training(full: bool, strength: Strength, views: str, recipe: str | No
 
 def _class_folders(photos: Path) -> dict[str, list[Path]]:
     """The photos of each class, without those that are not there."""
-    from fscil.teach.photos import class_folders
+    from fscil.teach.seeing.photos import class_folders
 
     folders = class_folders(photos)
     for name in [name for name, found in folders.items() if not found]:
@@ -141,11 +143,11 @@ def teach(
     keep_features: Keep | None = None,
 ) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
-    from fscil.teach import correcting, modelfile, teaching
-    from fscil.teach.journal import count
-    from fscil.teach.names import check_name
-    from fscil.teach.photos import class_name
-    from fscil.teach.replies import NONE
+    from fscil.teach.lessons import correcting, teaching
+    from fscil.teach.names import NONE, check_name
+    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.storage import modelfile
+    from fscil.text import count
 
     if not none:
         name = class_name(name)
@@ -186,13 +188,13 @@ def predict(
         raise FscilError("--link goes with --sort-into DIR")
     if sort_into is not None:
         check_writable(sort_into / "photo")
-    from fscil.teach import light
+    from fscil.teach.seeing import light
 
     found = _found(list(photos))
     told = light.replies(model, found) if sort_into is None else None
     if told is None:
-        from fscil.teach import lightfile, modelfile
-        from fscil.teach.looking import replies
+        from fscil.teach.lessons.looking import replies
+        from fscil.teach.storage import lightfile, modelfile
 
         known = modelfile.load(model)
         told = replies(known, found, "looking at photos" if len(found) > 100 else "")
@@ -203,7 +205,7 @@ def predict(
     if len(unreadable) == len(told):
         raise FscilError("none of the photos could be read")
     if sort_into is not None:
-        from fscil.teach import sorting
+        from fscil.teach.outputs import sorting
 
         done = sorting.sort_into(sort_into, told, known.classes, link).text(sort_into)
         _complain([done]) if as_json or as_csv else show.say(done)
@@ -218,8 +220,8 @@ def forget(
     erase: Annotated[bool, Parameter(help="remove every trace; this is final", negative=())] = False,
 ) -> None:
     """Forget a class; undo brings it back, unless it was erased."""
-    from fscil.teach import modelfile
-    from fscil.teach.photos import class_name
+    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.storage import modelfile
 
     name = class_name(name)
     gone: set[int] = set()
@@ -237,9 +239,9 @@ def forget(
 
 def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the new name")], /) -> None:
     """Give a class another name."""
-    from fscil.teach import modelfile
     from fscil.teach.names import check_name
-    from fscil.teach.photos import class_name
+    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.storage import modelfile
 
     check_name(class_name(new))
     with modelfile.editing(model) as known:
@@ -249,7 +251,7 @@ def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the ne
 
 def undo(model: Saved, /) -> None:
     """Take the last change back."""
-    from fscil.teach import modelfile
+    from fscil.teach.storage import modelfile
 
     with modelfile.editing(model) as known:
         step = known.undo()
@@ -258,7 +260,7 @@ def undo(model: Saved, /) -> None:
 
 def classes(model: Saved, /) -> None:
     """List the classes and the history of a model."""
-    from fscil.teach import modelfile
+    from fscil.teach.storage import modelfile
 
     known = modelfile.load(model)
     bank = known.branches[0].prototypes
@@ -284,9 +286,10 @@ def evaluate(
     _check_forms(as_json, as_csv)
     if html is not None:
         check_writable(html)
-    from fscil.teach import evaluation, modelfile
-    from fscil.teach.journal import few
-    from fscil.teach.photos import class_folders, summary
+    from fscil.teach.outputs import evaluation
+    from fscil.teach.seeing.photos import class_folders, summary
+    from fscil.teach.storage import modelfile
+    from fscil.text import few
 
     known, folders = modelfile.load(model), class_folders(photos)
     result, total = evaluation.evaluate(known, folders), sum(map(len, folders.values()))
@@ -297,7 +300,7 @@ def evaluate(
         _complain([f"no folder is called like a class of the model ({some}): all photos count as unknown"])
     (answers.print_test_as_json if as_json else answers.print_test_as_csv if as_csv else answers.say_test)(result)
     if html is not None:
-        from fscil.teach.mistakes import page
+        from fscil.teach.outputs.mistakes import page
 
         write_bytes(html, page(result, model, photos).encode("utf-8", "backslashreplace"))
         _complain([f"page: {html}"]) if as_json or as_csv else show.say(f"page: {html}")
@@ -321,7 +324,7 @@ def adjust(
     false_acceptance: Annotated[float, Parameter(help="share of unknown photos that may be taken for known")],
 ) -> None:
     """Move the threshold of "not sure" and say what that costs."""
-    from fscil.teach import modelfile
+    from fscil.teach.storage import modelfile
 
     with modelfile.editing(model) as known:
         before, after = known.calibration, known.calibration.at(false_acceptance)
@@ -334,8 +337,8 @@ def adjust(
 
 def card(model: Saved, /) -> None:
     """Say what a model is, what it knows and how good it is."""
-    from fscil.teach import modelfile
-    from fscil.teach.card import card as lines
+    from fscil.teach.outputs.card import card as lines
+    from fscil.teach.storage import modelfile
 
     for line in lines(modelfile.load(model)):
         show.say(line)
@@ -343,8 +346,8 @@ def card(model: Saved, /) -> None:
 
 def export(model: Saved, /, *, onnx: Annotated[Path, Parameter(help="folder to write into")]) -> None:
     """Write a model as one ONNX graph: image in, class scores out."""
-    from fscil.teach import modelfile
-    from fscil.teach.export import to_onnx
+    from fscil.teach.outputs.export import to_onnx
+    from fscil.teach.storage import modelfile
 
     show.say(to_onnx(modelfile.load(model), onnx))
 
@@ -357,15 +360,15 @@ def explain(
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="picture to write")] = Path("why.png"),
 ) -> None:
     """Draw what each relation looks at in a photo."""
-    from fscil.teach import modelfile
-    from fscil.teach.explain import explain as draw
+    from fscil.teach.outputs.explain import explain as draw
+    from fscil.teach.storage import modelfile
 
     show.say(draw(modelfile.load(model), photo, output))
 
 
 def _found(paths: list[Path]) -> list[Path]:
     """The photos that are meant by files and folders."""
-    from fscil.teach.photos import expanded
+    from fscil.teach.seeing.photos import expanded
 
     photos = expanded(paths)
     if not paths:
@@ -376,7 +379,7 @@ def _found(paths: list[Path]) -> list[Path]:
 
 
 def _tell(lesson: "Lesson", total: int) -> None:
-    from fscil.teach.photos import summary
+    from fscil.teach.seeing.photos import summary
 
     if lesson.unreadable:
         show.say(summary(lesson.unreadable, total))

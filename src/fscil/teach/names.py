@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from fscil.errors import FscilError
-from fscil.teach.replies import NONE
 from fscil.text import printable
 
-if TYPE_CHECKING:
-    from fscil.teach.journal import Name
+Name: TypeAlias = str | int | float | bool
 
+NONE = "none of these"  # what photos are kept as that belong to no class
 LONGEST = 100  # characters
 
 

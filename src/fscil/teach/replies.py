@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from fscil.teach.names import NONE, Name
 from fscil.text import printable
-
-if TYPE_CHECKING:
-    from fscil.teach.journal import Name
-
-NONE = "none of these"  # what photos are kept as that belong to no class
 
 
 @dataclass(frozen=True)

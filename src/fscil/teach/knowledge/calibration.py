@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.teach.rehearsal import Rehearsal
+from fscil.teach.knowledge.rehearsal import Rehearsal
 
 TEMPERATURES = torch.logspace(-2, 9, 45, base=2)
 WEIGHTS = (0.0, *torch.logspace(-3, 3, 13, base=2).tolist())

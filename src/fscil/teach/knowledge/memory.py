@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fscil.errors import FscilError
 from fscil.nn.branches import Branch
-from fscil.teach.photos import DIGEST_BYTES
+from fscil.teach.seeing.photos import DIGEST_BYTES
 
 Features = Sequence[Tensor]  # of each branch (n, dim)
 

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.nn.prototypes import ClassSums
-from fscil.teach.journal import Name, few
-from fscil.teach.looking import answers
-from fscil.teach.memory import short
-from fscil.teach.model import Model
+from fscil.teach.knowledge.memory import short
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.looking import answers
+from fscil.teach.names import Name
 from fscil.teach.replies import Answer
+from fscil.text import few
 
 ENOUGH = 5  # photos from which a class is known well enough
 MOST = 30  # photos of a class that are asked, the latest

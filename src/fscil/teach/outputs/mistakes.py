@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from fscil.errors import FscilError
-from fscil.teach.evaluation import Evaluation, Tested
-from fscil.teach.journal import count
-from fscil.teach.photos import read
+from fscil.teach.outputs.evaluation import Evaluation, Tested
+from fscil.teach.seeing.photos import read
+from fscil.text import count
 
 SIDE = 160  # pixels of a thumbnail
 MOST = 500  # thumbnails of a section; more make a page that is slow to open

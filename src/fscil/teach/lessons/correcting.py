@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.teach import corrections
-from fscil.teach.corrections import places
-from fscil.teach.journal import Name
-from fscil.teach.looking import look
-from fscil.teach.memory import meant
-from fscil.teach.model import Model
-from fscil.teach.photos import Source, name_of, summary
-from fscil.teach.replies import NONE
-from fscil.teach.review import Review, review_class
-from fscil.teach.teaching import Lesson, repeated_advice, sort_out
+from fscil.teach.knowledge.memory import meant
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import corrections
+from fscil.teach.lessons.corrections import places
+from fscil.teach.lessons.looking import look
+from fscil.teach.lessons.review import Review, review_class
+from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out
+from fscil.teach.names import NONE, Name
+from fscil.teach.seeing.photos import Source, name_of, summary
 
 DIGITS = re.compile(r"[0-9a-fA-F]{4,32}")
 

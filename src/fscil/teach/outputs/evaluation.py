@@ -14,12 +14,13 @@ from torch import Tensor
 
 from fscil.errors import FscilError
 from fscil.metrics import SessionMetrics, interval, session_metrics
-from fscil.teach.calibration import auroc
-from fscil.teach.journal import Name, count, few
-from fscil.teach.looking import answers, glance
-from fscil.teach.model import Model
-from fscil.teach.photos import Unreadable
+from fscil.teach.knowledge.calibration import auroc
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.looking import answers, glance
+from fscil.teach.names import Name
 from fscil.teach.replies import Answer
+from fscil.teach.seeing.photos import Unreadable
+from fscil.text import count, few
 
 SHOWN = 10  # wrong photos that are named in the terminal
 

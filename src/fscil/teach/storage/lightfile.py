@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from fscil.files import write_bytes
 from fscil.nn.branches import Branch, embed_shared, fused_form, fused_query
 from fscil.nn.encoders import Encoder
-from fscil.teach import graphs, light
-from fscil.teach.model import Model
-from fscil.teach.runtime import exported
+from fscil.teach.knowledge.model import Model
+from fscil.teach.seeing import graphs, light
+from fscil.teach.seeing.runtime import exported
 from fscil.tensors import digest, write_tensors
 
 PROBES = 8

@@ -14,9 +14,10 @@ from fscil.nn.branches import Branch
 from fscil.nn.relations import mean_of_labels, relate
 from fscil.nn.whitening import Whitening
 from fscil.running.progress import Bar
-from fscil.teach import calibration, transfer
-from fscil.teach.model import Model
-from fscil.teach.rehearsal import SHOTS, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse, typical
+from fscil.teach.base import transfer
+from fscil.teach.knowledge import calibration
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.rehearsal import SHOTS, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse, typical
 
 ENOUGH = 8  # classes of which a third can be held out as new; of fewer one is
 DEFAULTS = transfer.Settings()

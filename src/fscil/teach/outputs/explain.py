@@ -20,9 +20,9 @@ from fscil.errors import FscilError
 from fscil.files import write_bytes
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
-from fscil.teach.looking import answers
-from fscil.teach.model import Model
-from fscil.teach.photos import Source, read
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.looking import answers
+from fscil.teach.seeing.photos import Source, read
 
 TITLES = {"B": "base relation", "C": "complementary relation"}
 

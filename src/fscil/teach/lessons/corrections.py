@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.teach.journal import Name
-from fscil.teach.memory import short
-from fscil.teach.model import Model
-from fscil.teach.names import check_name
-from fscil.teach.replies import NONE
+from fscil.teach.knowledge.memory import short
+from fscil.teach.knowledge.model import Model
+from fscil.teach.names import NONE, Name, check_name
 
 
 def places(model: Model) -> dict[bytes, Name]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from fscil.errors import FscilError
 from fscil.nn.prototypes import ClassSums
-from fscil.teach.replies import NONE
+from fscil.teach.names import NONE, Name
+from fscil.text import count, few
 
-Name: TypeAlias = str | int | float | bool
 Kind = Literal["learn", "teach", "forget", "rename", "erase", "unteach", "correct", "none"]
 
 UNDOABLE = 100  # steps that can be taken back; older ones stay as a line of history
@@ -120,13 +120,3 @@ class Journal:
 
 def _pairs(step: Step) -> list[tuple[int, Name]]:
     return list(zip(step.labels, step.names, strict=True))
-
-
-def count(number: int, thing: str, things: str = "") -> str:
-    """A number of things in words: 1 photo, 5 photos, 3 classes."""
-    return f"{number} {thing if number == 1 else things or thing + 's'}"
-
-
-def few(texts: Sequence[str], shown: int = 3) -> str:
-    """The first of many texts."""
-    return ", ".join(texts[:shown]) + (f" and {len(texts) - shown} more" if len(texts) > shown else "")

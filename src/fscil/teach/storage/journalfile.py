@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fscil.nn.prototypes import ClassSums
-from fscil.teach.journal import Journal, Known, Step
-from fscil.teach.photos import DIGEST_BYTES
+from fscil.teach.knowledge.journal import Journal, Known, Step
+from fscil.teach.seeing.photos import DIGEST_BYTES
 
 
 def step_notes(journal: Journal) -> list[dict[str, Any]]:

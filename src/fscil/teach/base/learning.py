@@ -12,14 +12,15 @@ from torch import Tensor
 
 from fscil.errors import FscilError
 from fscil.nn.branches import Branch
-from fscil.teach import transfer
-from fscil.teach.fitting import DEFAULTS, Learned, Wish, fit, groups
-from fscil.teach.journal import Name, count
-from fscil.teach.looking import TURNS, Seen, glance, look
-from fscil.teach.model import Model
-from fscil.teach.photos import Source, name_of
-from fscil.teach.rehearsal import folds
-from fscil.teach.teaching import Lesson, repeated_advice, sort_out
+from fscil.teach.base import transfer
+from fscil.teach.base.fitting import DEFAULTS, Learned, Wish, fit, groups
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.rehearsal import folds
+from fscil.teach.lessons.looking import TURNS, Seen, glance, look
+from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out
+from fscil.teach.names import Name
+from fscil.teach.seeing.photos import Source, name_of
+from fscil.text import count
 
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 TURNED = 30  # photos per class that are also encoded turned around; more cost time and change little

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fscil.errors import FscilError
 from fscil.nn.relations import cosine
-from fscil.teach.corrections import places
-from fscil.teach.journal import Name
-from fscil.teach.model import Model
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.corrections import places
+from fscil.teach.names import Name
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ import safetensors
 
 import fscil
 from fscil.data.pictures import centre
-from fscil.teach import graphs
-from fscil.teach.photos import Unreadable, read
 from fscil.teach.replies import Answer, Reply
+from fscil.teach.seeing import graphs
+from fscil.teach.seeing.photos import Unreadable, read
 
 MOST = 32  # photos; for more the import of torch, which reads them in parallel, is soon paid back
 BEST = 3  # classes that an answer names

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from fscil.errors import FscilError
 from fscil.files import FULL
-from fscil.teach.journal import Name, count
+from fscil.teach.names import Name
 from fscil.teach.replies import Reply
+from fscil.text import count
 
 NOT_SURE = "not sure"
 LONGEST = 100  # characters of a folder's name; file systems allow 255 bytes, a character may take four

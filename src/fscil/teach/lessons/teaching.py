@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.teach.corrections import places
-from fscil.teach.journal import Name, count, few
-from fscil.teach.looking import answers, look
-from fscil.teach.model import Model
-from fscil.teach.photos import Source, Unreadable, name_of
-from fscil.teach.review import ENOUGH, Review, odd_photos, review, review_class
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.corrections import places
+from fscil.teach.lessons.looking import answers, look
+from fscil.teach.lessons.review import ENOUGH, Review, odd_photos, review, review_class
+from fscil.teach.names import Name
+from fscil.teach.seeing.photos import Source, Unreadable, name_of
+from fscil.text import count, few
 
 
 @dataclass

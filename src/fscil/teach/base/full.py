@@ -15,10 +15,10 @@ from fscil.errors import FscilError
 from fscil.files import write_json
 from fscil.nn.pretrained import IMAGENET
 from fscil.running.experiment import RunSpec, execute, plan
-from fscil.teach import backbones
-from fscil.teach.learning import Tell, split
-from fscil.teach.model import Model
-from fscil.teach.photos import batches
+from fscil.teach.base.learning import Tell, split
+from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge.model import Model
+from fscil.teach.seeing.photos import batches
 
 METHOD, DATASET = "kt_rcnet", "folder"
 GLANCE = Framing(8, *IMAGENET)  # enough to see whether a photo can be read

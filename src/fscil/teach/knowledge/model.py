@@ -18,11 +18,11 @@ from fscil.nn.prototypes import ClassSums
 from fscil.nn.readout import Evidence, Readout
 from fscil.nn.relations import LinearForm, relate
 from fscil.settings.names import suggestion
-from fscil.teach.calibration import Calibration
-from fscil.teach.journal import Journal, Kind, Known, Name, Step
-from fscil.teach.memory import Memory
-from fscil.teach.names import check_name
-from fscil.teach.runtime import quick
+from fscil.teach.knowledge.calibration import Calibration
+from fscil.teach.knowledge.journal import Journal, Kind, Known, Step
+from fscil.teach.knowledge.memory import Memory
+from fscil.teach.names import Name, check_name
+from fscil.teach.seeing.runtime import quick
 
 AT_ONCE = 8  # images encoded together: the activations of more leave the processor's cache
 

@@ -22,10 +22,10 @@ from fscil.files import write_bytes, write_json
 from fscil.nn.branches import Branches, embed_shared, fused_form, fused_query
 from fscil.nn.folding import folded
 from fscil.nn.readout import Evidence
-from fscil.teach.journal import count
-from fscil.teach.model import Model
-from fscil.teach.replies import NONE
+from fscil.teach.knowledge.model import Model
+from fscil.teach.names import NONE
 from fscil.tensors import digest
+from fscil.text import count
 
 GRAPH, WEIGHTS, CLASSES = "model.onnx", "encoder.bin", "classes.json"
 CLASSIFIER = ("keys", "bias", "evidence_keys", "evidence_bias")

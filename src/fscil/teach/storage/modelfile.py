@@ -22,15 +22,15 @@ from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
-from fscil.teach import lightfile
-from fscil.teach.backbones import FEATURES, Features
-from fscil.teach.calibration import Calibration
-from fscil.teach.journal import Journal
-from fscil.teach.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
-from fscil.teach.locks import locked
-from fscil.teach.memory import memory_tensors, read_memory
-from fscil.teach.model import Model, Origin
-from fscil.teach.replies import NONE
+from fscil.teach.knowledge.backbones import FEATURES, Features
+from fscil.teach.knowledge.calibration import Calibration
+from fscil.teach.knowledge.journal import Journal
+from fscil.teach.knowledge.memory import memory_tensors, read_memory
+from fscil.teach.knowledge.model import Model, Origin
+from fscil.teach.names import NONE
+from fscil.teach.storage import lightfile
+from fscil.teach.storage.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
+from fscil.teach.storage.locks import locked
 from fscil.tensors import digest, write_tensors
 
 FORMAT = 2

@@ -12,9 +12,9 @@ from torch import Tensor
 from fscil.data.framing import finish
 from fscil.errors import FscilError
 from fscil.running.progress import Bar
-from fscil.teach.model import Model
-from fscil.teach.photos import Batch, Source, Unreadable, batches, digests
+from fscil.teach.knowledge.model import Model
 from fscil.teach.replies import Answer, Reply
+from fscil.teach.seeing.photos import Batch, Source, Unreadable, batches, digests
 
 PLAIN = 4.0  # standard deviation of the pixel values below which a photo shows next to nothing
 TURNS = (1, 2, 3)  # quarter turns of the rotated twins

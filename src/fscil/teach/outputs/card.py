@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fscil.teach.journal import count
-from fscil.teach.model import Model
-from fscil.teach.replies import NONE
+from fscil.teach.knowledge.model import Model
+from fscil.teach.names import NONE
+from fscil.text import count
 
 
 def card(model: Model) -> Iterator[str]:

@@ -16,7 +16,7 @@ from fscil.files import check_writable, write_bytes
 from fscil.nn import compute
 from fscil.nn.encoders import Encoder
 from fscil.nn.folding import folded
-from fscil.teach import graphs
+from fscil.teach.seeing import graphs
 from fscil.tensors import digest
 
 SAME = 1e-4  # largest difference to torch, as a share of the largest feature

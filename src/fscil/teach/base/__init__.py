@@ -1,0 +1,1 @@
+"""Base classes learned from a folder of photos."""

@@ -1,0 +1,1 @@
+"""Single classes and photos: taught, reviewed, corrected."""

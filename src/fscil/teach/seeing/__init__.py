@@ -1,0 +1,1 @@
+"""From a photo on disk to features, and to an answer without torch."""
