@@ -1,14 +1,15 @@
 """Files that are replaced in one step: a kill or a full disk never costs what was there."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,19 @@ def remove_abandoned(folder: Path) -> None:
         with suppress(OSError):  # another process was faster, or it is somebody else's
             if time.time() - partial.stat().st_mtime > ABANDONED:
                 partial.unlink()
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Waits until no other process is inside with the same lock file; the file stays, since others may wait for it."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("w")
+        fcntl.lockf(file, fcntl.LOCK_EX)  # unlike flock, not inherited by loader workers
+    except OSError as problem:
+        raise FscilError(f"{lock} cannot be locked ({problem.strerror}); choose another --out") from problem
+    with file:
+        yield
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fscil.data import Protocol
+from fscil.data import PUBLISHED, Protocol
 from fscil.data.images import Images, Ingredients
 from fscil.errors import FscilError
 
@@ -61,7 +61,9 @@ class Benchmark:
         self.first_seen = {label: t for t, classes in enumerate(self.session_classes) for label in classes}
         self._train, self._test = ingredients.train, ingredients.test
         by_class = indices_by_class(self._train.labels, count)
-        self._shuffled = [shuffled(indices, protocol.shots_seed) for indices in by_class]
+        base = set(self.session_classes[0])  # all its images are learned: other shots leave the base session as it is
+        seeds = [PUBLISHED.shots_seed if label in base else protocol.shots_seed for label in range(count)]
+        self._shuffled = [shuffled(indices, seed) for indices, seed in zip(by_class, seeds, strict=True)]
         self._test_indices = indices_by_class(self._test.labels, count)
 
     def _check(self, count: int) -> None:
@@ -157,6 +159,19 @@ class Benchmark:
             digest.update(numbers.numpy().astype("<i8").tobytes())
         for images in (self._train, self._test):
             digest.update(images.fingerprint())
+        return digest.hexdigest()
+
+    def base_fingerprint(self) -> str:
+        """A digest of the base session alone: equal where other shots, or fewer classes later, come after the same."""
+        return self._base_fingerprint
+
+    @cached_property
+    def _base_fingerprint(self) -> str:
+        classes, indices = self.session_classes[0], self.train_indices(0)
+        facts = (self.name, classes, [self.class_names[label] for label in classes], self.mean, self.std, self.flips)
+        digest = hashlib.sha256(repr(facts).encode())
+        digest.update(self._train.labels[indices].numpy().astype("<i8").tobytes())
+        digest.update(self._train.select(indices).fingerprint())
         return digest.hexdigest()
 
 

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import fscil
 from fscil.data.images import Framing, Images
 from fscil.errors import FscilError
-from fscil.files import remove_abandoned
+from fscil.files import alone, remove_abandoned
 from fscil.nn.compute import Meter, counting
 from fscil.running.costs import Cost, Stopwatch
 from fscil.running.descent import Descent
@@ -47,7 +47,7 @@ class Run:
     cache: Path
     devices: Devices = field(default_factory=Devices)
     precision: str = "float32"
-    fingerprint: str = ""  # digest of the data, so that nothing cached is shared between different data
+    fingerprint: str = ""  # digest of the base session, so that nothing cached is shared between different data
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints of a stage; 0: after every step
     session: int = 0
     stages: list[Cost] = field(default_factory=list)
@@ -90,13 +90,21 @@ class Run:
         code = {"fscil": fscil.__version__, "code": code_digest()}
         full = json.dumps({**key, **start, **machine, **code}, sort_keys=True)
         file = self.cache / f"{name}-{hashlib.sha256(full.encode()).hexdigest()[:16]}.safetensors"
-        if self.devices.agree(file.exists()):
-            self._take(file, full, module)
-            return
+        with self._sole_maker(file):
+            if self.devices.agree(file.exists()):
+                self._take(file, full, module)
+            else:
+                self._make(file, full, module, make)
+
+    def _sole_maker(self, file: Path) -> AbstractContextManager[None]:
+        """While entered, no other process makes a file of the cache; nobody waits for one that is there."""
+        return nullcontext() if file.exists() or not self.folder.writable else alone(file.with_suffix(".lock"))
+
+    def _make(self, file: Path, key: str, module: nn.Module, make: Callable[[], None]) -> None:
         before = len(self.stages)
         make()
         if self.folder.writable:
-            notes = {"key": full, "stages": [vars(stage) for stage in self.stages[before:]]}
+            notes = {"key": key, "stages": [vars(stage) for stage in self.stages[before:]]}
             remove_abandoned(self.cache)
             write_tensors(file, module.state_dict(), notes)
 
