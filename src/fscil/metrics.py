@@ -228,3 +228,21 @@ def spread(values: Sequence[float]) -> Spread:
     """Mean and standard deviation over seeds."""
     n = len(values)
     return Spread(float(np.mean(values)) if n else nan, float(np.std(values, ddof=1)) if n > 1 else nan)
+
+
+class Interval(NamedTuple):
+    """A mean and its 95 % interval; nan for the ends where n = 1."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def paired_difference(values: Sequence[float], reference: Sequence[float]) -> Interval:
+    """Mean of the differences of pairs, such as runs of the same seed, with Student's 95 % interval."""
+    from scipy.stats import t
+
+    mean, std = spread([value - other for value, other in zip(values, reference, strict=True)])
+    n = len(values)
+    reach = float(t.ppf(0.975, n - 1)) * std / sqrt(n) if n > 1 else nan
+    return Interval(mean, mean - reach, mean + reach)

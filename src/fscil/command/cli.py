@@ -15,6 +15,7 @@ import fscil
 from fscil import data, methods, settings
 from fscil.command import choices, correct, show, teach
 from fscil.command.encoders import list_encoders
+from fscil.command.experiment import experiment as run_experiment
 from fscil.command.options import Count, Whole, with_options
 from fscil.errors import FscilError
 from fscil.settings.fields import flatten
@@ -203,6 +204,7 @@ def application(tokens: Sequence[str]) -> App:
     app.command(with_options(check_data, choices.protocol_options()), name="data")
     app.command(write_report, name="report")
     app.command(write_results, name="results")
+    app.command(run_experiment, name="experiment")
     teach.register(app)
     correct.register(app)
     return app

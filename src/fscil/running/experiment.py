@@ -6,17 +6,17 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 import fscil
-from fscil import methods
+from fscil import data, methods
 from fscil.data import LARGEST_SEED, PUBLISHED, Protocol, benchmark, default_root
 from fscil.data.episodes import SmallClass
 from fscil.data.sessions import Benchmark, Session
@@ -29,10 +29,18 @@ from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
 from fscil.running.runfolder import RunFolder
 from fscil.running.training import CHECKPOINT_SECONDS, Run
-from fscil.settings import resolve, to_dict
+from fscil.settings import default_recipe, from_dict, resolve, to_dict
 from fscil.settings.fields import dotted
 
 LIBRARIES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow", "safetensors")
+
+
+class Choice(NamedTuple):
+    """What a user's settings amount to."""
+
+    recipe: str
+    config: Any
+    protocol: Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +58,7 @@ class RunSpec:
     devices: int = 1
     precision: str = "auto"  # auto, float32 or bfloat16
     command: str = ""
+    variant: str = ""  # what tells this run from others of its recipe in the same `out`
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints in a stage of training
 
     def __post_init__(self) -> None:
@@ -58,7 +67,18 @@ class RunSpec:
 
     @property
     def folder(self) -> Path:
-        return self.out / self.dataset / f"{self.method}-{Path(self.recipe).stem}" / f"seed{self.seed}"
+        name = "-".join(filter(None, (self.method, Path(self.recipe).stem, self.variant)))
+        return self.out / self.dataset / name / f"seed{self.seed}"
+
+
+def resolved(method: str, dataset: str, recipe: str | Path | None, changes: Mapping[str, Any]) -> Choice:
+    """What a recipe (None: the default one) and settings by dotted name, of method and sessions alike, amount to."""
+    data.check_name(dataset)
+    chosen = recipe or default_recipe(method, dataset)
+    of_sessions = {name: value for name, value in changes.items() if name in vars(PUBLISHED)}
+    own = {name: value for name, value in changes.items() if name not in of_sessions}
+    config = resolve(methods.load(method).Config, method, dataset, chosen, own)
+    return Choice(str(chosen), config, from_dict(Protocol, of_sessions))
 
 
 def execute(experiment: RunSpec, tell: Callable[[Session], None] | None = None) -> Path:
@@ -82,7 +102,7 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     folder.open(describe(e, method, sessions, precision), defaults(e))
     with closing(folder):
         cache = e.out / "cache"
-        run = Run(folder, e.seed, cache, devices, precision["used"], sessions.fingerprint(), e.checkpoint_seconds)
+        run = Run(folder, e.seed, cache, devices, precision["used"], sessions.base_fingerprint(), e.checkpoint_seconds)
         protocol.follow(method, sessions, run, tell if folder.writable else None)
         devices.agree("finished")  # nobody leaves before the first process has written everything
     return sessions, method
@@ -92,13 +112,13 @@ def check(experiments: Iterable[RunSpec]) -> None:
     """Refuses what one of several experiments cannot do, before any of them trains; data they share is read once."""
     opened: dict[tuple[Any, ...], Benchmark] = {}
     for e in experiments:
-        data = (e.dataset, e.root, e.protocol)
-        if data not in opened:
-            opened[data] = benchmark(*data)
+        source = (e.dataset, e.root, e.protocol)
+        if source not in opened:
+            opened[source] = benchmark(*source)
         try:
             method = build(e, "float32", torch.device("cpu"))
-            check_method(method, opened[data])
-            planning.check_memory(method, opened[data].base(method.config.held_out), e.devices)
+            check_method(method, opened[source])
+            planning.check_memory(method, opened[source].base(method.config.held_out), e.devices)
         except FscilError as problem:
             raise FscilError(f"{e.method}: {problem}") from problem
 

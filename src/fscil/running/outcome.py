@@ -12,15 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fscil import data, methods
-from fscil import settings as recipes
-from fscil.data import PUBLISHED, Protocol
 from fscil.data.images import Images
 from fscil.data.sessions import Benchmark
 from fscil.errors import FscilError
 from fscil.methods.shared.method import Method, Taught
 from fscil.metrics import RunMetrics, run_metrics
-from fscil.running.experiment import RunSpec, trained
+from fscil.running.experiment import RunSpec, resolved, trained
 from fscil.running.protocol import TEST_BATCH
 from fscil.running.runfolder import RunFolder
 from fscil.settings.fields import dotted
@@ -85,21 +82,18 @@ def run(
     `settings` are those of the method (`way=5`, `base={"epochs": 3}`) and of the sessions (`shots=10`, `tune=True`),
     under the names they have on the command line.
     """
-    data.check_name(dataset)
-    chosen = recipe or recipes.default_recipe(method, dataset)
-    changes = dotted(settings)
-    of_sessions = {name: changes.pop(name) for name in vars(PUBLISHED) if name in changes}
+    choice = resolved(method, dataset, recipe, dotted(settings))
     spec = RunSpec(
         method=method,
         dataset=dataset,
-        recipe=str(chosen),
-        config=recipes.resolve(methods.load(method).Config, method, dataset, chosen, changes),
+        recipe=choice.recipe,
+        config=choice.config,
         root=None if root is None else Path(root),
-        protocol=recipes.from_dict(Protocol, of_sessions),
+        protocol=choice.protocol,
         seed=seed,
         out=Path(out),
         precision=precision,
-        command=f"fscil.run({method!r}, {dataset!r}, seed={seed}, recipe={str(chosen)!r}, **{settings})",
+        command=f"fscil.run({method!r}, {dataset!r}, seed={seed}, recipe={choice.recipe!r}, **{settings})",
     )
     sessions, learned = trained(spec)
     return Outcome(spec.folder, sessions, learned)

@@ -1,0 +1,128 @@
+"""The verb `fscil experiment`: a set of runs and the tables that compare them."""
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from fscil import data
+from fscil.command import show
+from fscil.command.options import Count
+from fscil.errors import FscilError
+
+if TYPE_CHECKING:
+    from fscil.data.sessions import Session
+    from fscil.experiments.schedule import Ended
+    from fscil.running.experiment import RunSpec
+
+
+def experiment(
+    name: Annotated[str, Parameter(help="a shipped experiment (without a name they are listed), or a .toml file")] = "",
+    dataset: Annotated[str | None, Parameter(help="data set [default: that of the experiment]")] = None,
+    /,
+    *,
+    root: Annotated[Path | None, Parameter(help="folder of the data [default: $FSCIL_DATA, else ./data]")] = None,
+    recipe: Annotated[str | None, Parameter(help="name or .toml file [default: that of the experiment]")] = None,
+    seeds: Annotated[Count | None, Parameter(help="runs of each cell [default: those of the experiment]")] = None,
+    jobs: Annotated[Count, Parameter(help="cells at once, each in a process of its own")] = 1,
+    part: Annotated[str, Parameter(help="K/N: of every N cells only the K-th, for several machines")] = "1/1",
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"], Parameter(help="auto: the faster one, the same for all cells")
+    ] = "auto",
+    out: Annotated[Path | None, Parameter(help="folder of the experiment [default: runs/NAME-DATASET]")] = None,
+    plan: Annotated[bool, Parameter(help="print cells, compute and time, and stop", negative=())] = False,
+) -> None:
+    """Run a set of runs that belong together, and compare them; the same command continues one that was stopped."""
+    from fscil.experiments import cells, folder, specs
+
+    if not name:
+        return _print_shipped()
+    chosen = specs.load(name)
+    dataset = dataset or chosen.dataset
+    data.check_name(dataset)
+    place = out or Path("runs") / f"{chosen.name}-{dataset}"
+    surroundings = cells.Surroundings(
+        dataset=dataset,
+        out=place,
+        seeds=seeds or chosen.seeds,
+        root=root,
+        recipe=recipe,
+        precision=folder.precision(place, precision),
+        command=shlex.join(["fscil", *sys.argv[1:]]),
+    )
+    readings = cells.readings(chosen, surroundings)
+    runs = cells.part(cells.cells(readings), part)
+    if plan:
+        return _print_plan(runs)
+    folder.claim(chosen, surroundings)
+    failures = _execute(runs, jobs)
+    for file in folder.write_results(chosen, readings, place):
+        show.say(file)
+    if failures:
+        raise FscilError(_failure_sentence(failures, len(runs)))
+    return None
+
+
+def _print_shipped() -> None:
+    from fscil.experiments import specs
+
+    shipped = [specs.load(name) for name in specs.names()]
+    rows = ((e.name, e.title, e.shows, e.dataset) for e in shipped)
+    show.table(("experiment", "what it compares", "in the paper", "data set"), rows)
+
+
+def _print_plan(runs: Sequence["RunSpec"]) -> None:
+    from fscil.experiments import budget, folder
+
+    costs, missing = budget.costs(runs), folder.unfinished(runs)
+    rows = (
+        (
+            _name(cost.run),
+            "to do" if cost.run in missing else "finished",
+            "shared" if cost.shared else f"{cost.base_macs / 1e15:.4f}",
+            f"{cost.rest_macs / 1e15:.4f}",
+            f"{cost.memory_bytes / 2**30:.1f}",
+            show.duration(cost.seconds),
+        )
+        for cost in costs
+    )
+    show.table(("cell", "state", "PMAC of its base", "PMAC of the rest", "GiB", "time"), rows, numbers=4)
+    left = [cost for cost in costs if cost.run in missing]
+    show.say("")
+    for title, part in (("in all", costs), ("to do", left)):
+        macs, seconds = sum(cost.macs for cost in part), sum(cost.seconds for cost in part)
+        show.say(f"{title:8}{len(part)} cells, {macs / 1e15:.4f} PMAC, about {show.duration(seconds)} on this machine")
+    show.say("Base sessions only: later sessions and tests come on top. A base that cells of one method share counts")
+    show.say("once; one that several methods share counts for each of them, but is trained once.")
+
+
+def _execute(runs: Sequence["RunSpec"], jobs: int) -> list["Ended"]:
+    """Runs what is missing; gives what failed."""
+    from fscil.experiments import folder, schedule
+
+    missing = folder.unfinished(runs)
+    show.say(f"{len(runs)} cells, {len(runs) - len(missing)} of them finished before")
+    ends = schedule.side_by_side(missing, jobs) if jobs > 1 else schedule.in_turn(missing, _announce)
+    failures = []
+    for number, end in enumerate(ends, 1):
+        show.say(f"{number} of {len(missing)}: {_name(end.run)} {f'failed: {end.error}' if end.error else 'finished'}")
+        failures += [end] if end.error else []
+    return failures
+
+
+def _announce(run: "RunSpec") -> Callable[["Session"], None]:
+    show.say(_name(run))
+    return show.Teller(run.folder).line
+
+
+def _name(run: "RunSpec") -> str:
+    return f"{run.folder.parent.name}, seed {run.seed}"
+
+
+def _failure_sentence(failures: Sequence["Ended"], count: int) -> str:
+    first = failures[0]
+    others = "the others are finished; run the same command again to try only those that failed"
+    return f"{len(failures)} of {count} cells failed, such as {_name(first.run)} ({first.error}); {others}"

@@ -1,0 +1,158 @@
+"""Arms compared: means and standard deviations over the repetitions, and paired differences from the reference."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
+
+from fscil.errors import FscilError
+from fscil.experiments.cells import Reading, value_text
+from fscil.experiments.specs import Arm, Experiment
+from fscil.metrics import Interval, RunMetrics, Spread, paired_difference, spread
+from fscil.report.published import published
+from fscil.report.runs import TOTAL, Record
+
+METRICS: dict[str, Callable[[RunMetrics], float]] = {
+    "Avg": lambda curve: curve.average,
+    "last": lambda curve: curve.sessions[-1].accuracy,
+    "base": lambda curve: curve.sessions[-1].base,
+    "new": lambda curve: curve.sessions[-1].new,
+}
+Values = dict[str, RunMetrics]  # by repetition
+
+
+@dataclass(frozen=True)
+class Line:
+    """One arm at one point of the axes."""
+
+    name: str
+    reference: str  # the line it is compared with; empty for the reference itself
+    n: int  # repetitions
+    spreads: Mapping[str, Spread]
+    pairs: int  # repetitions that line and reference share
+    gaps: Mapping[str, Interval]
+    published: float | None  # Avg of the paper
+
+
+def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Mapping[Path, Record]) -> list[Line]:
+    """A line for each arm at each point of which at least one run is finished, in the order of the experiment."""
+    groups: dict[tuple[str, str], Values] = {}
+    names: dict[tuple[str, str], str] = {}
+    for reading in readings:
+        key = reading.arm.name, json.dumps(reading.point)
+        names[key] = line_name(reading, len(experiment.arms))
+        if reading.run.folder in records:
+            curve = curve_of(reading, records[reading.run.folder])
+            groups.setdefault(key, {})[json.dumps(reading.repetition)] = curve
+    lines = []
+    beside = {arm.name: published_average(arm, readings[0].run.dataset) for arm in experiment.arms}
+    for key in filter(groups.__contains__, names):
+        other = reference_of(key, experiment, list(names))
+        own, base = groups[key], groups.get(other, {}) if other != key else {}
+        lines.append(line(names[key], names[other] if other != key else "", own, base, beside[key[0]]))
+    return lines
+
+
+def reference_of(key: tuple[str, str], experiment: Experiment, keys: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """The reference arm at the same point; where there is one arm alone, its first point."""
+    if len(experiment.arms) == 1:
+        return keys[0]
+    return experiment.reference or experiment.arms[0].name, key[1]
+
+
+def line(name: str, reference: str, own: Values, base: Values, beside: float | None) -> Line:
+    shared = sorted(own.keys() & base.keys())
+    gaps = {
+        metric: paired_difference([value(own[key]) for key in shared], [value(base[key]) for key in shared])
+        for metric, value in METRICS.items()
+        if shared
+    }
+    spreads = {metric: spread([value(curve) for curve in own.values()]) for metric, value in METRICS.items()}
+    return Line(name, reference, len(own), spreads, len(shared), gaps, beside)
+
+
+def curve_of(reading: Reading, record: Record) -> RunMetrics:
+    """The sessions as an arm reads them: the method's own answers, or those of a branch."""
+    branch = reading.arm.branch or TOTAL
+    if branch not in record.curves:
+        branches = ", ".join(name for name in record.curves if name != TOTAL) or "none"
+        raise FscilError(
+            f"arm {reading.arm.name!r} reads branch {branch!r}, but {reading.run.method} has these branches: {branches}"
+        )
+    return record.curves[branch]
+
+
+def line_name(reading: Reading, arms: int) -> str:
+    place = ", ".join(f"{name} {value_text(value)}" for name, value in reading.point.items())
+    named = reading.arm.name if arms > 1 or not place else ""
+    return ", ".join(filter(None, (named, place)))
+
+
+def published_average(arm: Arm, dataset: str) -> float | None:
+    """Avg of the row of the paper that an arm names, by the row's name or its method's; None where it has no such."""
+    tables = published(dataset)
+    rows = (*tables.rows, *tables.study_rows) if tables and arm.published else ()
+    return next((row.avg for row in rows if arm.published in (row.name, row.method)), None)
+
+
+def markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
+    """Both tables for people: ± is one standard deviation, brackets hold the 95 % interval of the difference."""
+    where = f" ({experiment.shows})" if experiment.shows else ""
+    titles = ["", "n", *METRICS, "published Avg"]
+    table = [[r.name, str(r.n), *(_spread(r.spreads[m]) for m in METRICS), _number(r.published)] for r in lines]
+    compared = [r for r in lines if r.gaps]
+    gaps = [[r.name, r.reference, str(r.pairs), *(_interval(r.gaps[m]) for m in METRICS)] for r in compared]
+    blocks = [
+        f"# {experiment.title or experiment.name}{where}",
+        *filter(None, [experiment.note]),
+        "Percent of test images. Avg: mean over the sessions; last, base, new: after the last session. "
+        "n: finished repetitions; ±: one standard deviation over them.",
+        _table(titles, table),
+        "## Paired differences",
+        "Mean of the differences of runs with the same seed (and draw or order), with Student's 95 % interval. An "
+        "interval that excludes 0 speaks for a difference. Many lines: some exclude it by chance.",
+        _table(["", "minus", "pairs", *METRICS], gaps)
+        if gaps
+        else "No two lines have a finished repetition in common.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def comma_separated(lines: Sequence[Line]) -> str:
+    """One line each, with all numbers."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = [f"{m} {part}" for m in METRICS for part in ("mean", "std")]
+    gaps = [f"{m} {part}" for m in METRICS for part in ("difference", "low", "high")]
+    writer.writerow(["name", "n", *columns, "reference", "pairs", *gaps, "published Avg"])
+    for r in lines:
+        spreads = [_plain(value) for m in METRICS for value in r.spreads[m]]
+        intervals = [_plain(value) for m in METRICS for value in r.gaps[m]] if r.gaps else [""] * len(gaps)
+        writer.writerow([r.name, r.n, *spreads, r.reference, r.pairs, *intervals, _plain(r.published)])
+    return text.getvalue()
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(titles) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rule, *rows))
+
+
+def _spread(value: Spread) -> str:
+    return _number(value.mean) + ("" if isnan(value.std) else f" ± {value.std:.2f}")
+
+
+def _interval(value: Interval) -> str:
+    return f"{value.mean:+.2f}" + ("" if isnan(value.low) else f" [{value.low:+.2f}, {value.high:+.2f}]")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or isnan(value) else f"{value:.2f}"
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None or isnan(value) else f"{value:.4f}"

@@ -1,0 +1,72 @@
+"""Every shipped experiment expands to the cells of its table or figure, and runs on the tiny benchmark."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from apart import always_tiny  # noqa: F401 (fixture)
+from fscil.experiments import folder, schedule, specs
+from fscil.experiments.cells import cells
+from fscil.report.published import published
+from small_experiments import small, spread_out
+
+# readings and cells with one seed
+SIZES = {
+    "ablation": (5, 2),
+    "compare": (16, 16),
+    "draws": (20, 20),
+    "lambdas": (25, 25),
+    "main": (3, 3),
+    "orders": (10, 10),
+    "shots": (12, 12),
+    "strategies": (8, 8),
+    "way_shot": (25, 25),
+}
+
+
+def test_these_ship() -> None:
+    assert specs.names() == tuple(SIZES)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_experiment_has_the_cells_of_its_table(name: str, tmp_path: Path) -> None:
+    readings = spread_out(specs.load(name), tmp_path)
+    assert (len(readings), len(cells(readings))) == SIZES[name]
+    assert len(spread_out(specs.load(name), tmp_path, seeds=2)) == 2 * len(readings)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_published_rows_named_by_an_arm_exist(name: str) -> None:
+    experiment = specs.load(name)
+    tables = published(experiment.dataset)
+    assert tables
+    rows = (*tables.rows, *tables.study_rows)
+    named = {arm.published for arm in experiment.arms if arm.published and arm.published != arm.method}
+    assert named <= {row.name for row in rows}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_experiment_runs_tiny(name: str, tmp_path: Path) -> None:
+    """The first cell of the first two arms, or two cells of an only arm."""
+    experiment = small(specs.load(name))
+    owners = [arm for arm in experiment.arms if not arm.of][:2]
+    fewer = tuple(arm for arm in experiment.arms if arm in owners or arm.of in {owner.name for owner in owners})
+    short = {"repeats": {key: values[:1] for key, values in experiment.repeats.items()}}
+    readings = spread_out(replace(experiment, arms=fewer, reference="", **short), tmp_path)
+    runs = cells(readings)
+    chosen = [next(run for run in runs if run.variant.startswith(arm.name) or run.method == arm.name) for arm in owners]
+    some = chosen if len(owners) == 2 else runs[:2]
+    assert [end.error for end in schedule.in_turn(some, lambda run: lambda session: None)] == ["", ""]
+    files = folder.write_results(replace(experiment, arms=fewer, reference=""), readings, tmp_path)
+    assert [file.name for file in files] == [
+        "report.html",
+        "table.md",
+        "table.csv",
+        "table.tex",
+        "differences.md",
+        "differences.csv",
+    ]
+    assert folder.unfinished(runs) == [run for run in runs if run not in some]
+    lines = (tmp_path / "differences.csv").read_text().splitlines()
+    assert len(lines) == 1 + len({(r.arm.name, str(r.point)) for r in readings if r.run in some})
