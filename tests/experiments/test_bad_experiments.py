@@ -1,0 +1,99 @@
+"""What is wrong with an experiment is said in one sentence, before anything is run."""
+
+from pathlib import Path
+
+import pytest
+
+from commands import Fscil
+from fscil.errors import FscilError
+from fscil.experiments.cells import cells, part
+from small_experiments import spread_out, written
+
+HEAD = 'dataset = "cifar100"\nmethod = "kt_rcnet"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (HEAD + "[axes]\nwya = [1]", "unknown axis 'wya' of kt_rcnet: did you mean 'way'?"),
+        (HEAD + "[repeats]\nshot_seed = [1]", "unknown repetition 'shot_seed' of kt_rcnet: did you mean 'shots_seed'?"),
+        (HEAD + "[settings]\nbase.epoch = 1", "unknown setting 'base.epoch' of kt_rcnet: did you mean 'base.epochs'?"),
+        (HEAD + "[arms.x]\nsynth = 1", "unknown setting 'synth' of kt_rcnet in arm 'x'"),
+        (HEAD + "[axes]\nway = []", "axis 'way' has no values, so the experiment has no cells"),
+        (HEAD + "[axes]\nway = 5", "axis 'way' is 5, but must be a list of values"),
+        (HEAD + "[axes]\nway = [5, 5]", "axis 'way' names a value twice"),
+        (HEAD + "axis = 1", "unknown entry 'axis' in the file: did you mean 'axes'?"),
+        (HEAD + "seeds = 0", "seeds is 0, but must be at least 1"),
+        (HEAD + 'seeds = "two"', 'seeds = "two" is not a whole number'),
+        (HEAD + 'axes = "way"', 'axes = "way" is no table'),
+        (HEAD + "exceptions = 1", "exceptions is no list of tables"),
+        (HEAD + "[[exceptions]]\nwhen = { wya = 1 }\nsettings = { way = 2 }", "unknown setting 'wya'"),
+        (HEAD + '[arms.x]\nof = "z"\n[arms.y]\nway = 3', "arm 'x' reads the runs of 'z': known: y"),
+        (
+            HEAD + '[arms.x]\nof = "y"\nway = 3\n[arms.y]',
+            "arm 'x' reads the runs of 'y': it has no method and settings",
+        ),
+        (HEAD + 'reference = "a"', "reference is no arm: known: kt_rcnet"),
+        (HEAD + 'methods = ["cosine"]', "omit 'method' and [arms], or omit 'methods'"),
+        ('dataset = "cifar100"\nmethods = []', "the experiment has no cells: name a method, methods or arms"),
+        ('dataset = "cifar100"\n[arms.x]', "arm 'x' has no method"),
+        ('dataset = "cifar10"\nmethod = "cosine"', "unknown data set 'cifar10': did you mean 'cifar100'?"),
+        ('dataset = "cifar100"\nmethod = "cosin"', "unknown method 'cosin': did you mean 'cosine'?"),
+        ('dataset = "cifar100"\nmethods = "cosine"', 'methods = "cosine" is not a list'),
+        ("[axes", "is not a valid TOML file"),
+    ],
+)
+def test_a_file_is_refused_with_its_name_and_the_reason(text: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(FscilError) as refusal:
+        written(tmp_path, text)
+    assert complaint in str(refusal.value)
+    assert "mine.toml" in str(refusal.value)
+
+
+def test_a_value_that_a_setting_cannot_have_is_named_with_its_cell(tmp_path: Path) -> None:
+    experiment = written(tmp_path, HEAD + "[axes]\nway = [5, 0]")
+    with pytest.raises(FscilError, match=r"experiment mine, way0: .*way"):
+        spread_out(experiment, tmp_path)
+
+
+def test_arms_whose_names_make_one_folder_are_refused(tmp_path: Path) -> None:
+    experiment = written(tmp_path, HEAD + '[arms."a b"]\nway = 5\n[arms."a/b"]\nway = 6')
+    with pytest.raises(FscilError, match="two cells would share the folder .*rename an arm"):
+        spread_out(experiment, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "2", "a/b", "-1/2", "1/2/3"])
+def test_a_part_out_of_range_is_refused(text: str, tmp_path: Path) -> None:
+    runs = cells(spread_out(written(tmp_path, HEAD), tmp_path))
+    with pytest.raises(FscilError, match=f"--part {text} is not possible: write K/N"):
+        part(runs, text)
+
+
+def test_parts_are_every_nth_cell_and_together_all(tmp_path: Path) -> None:
+    runs = cells(spread_out(written(tmp_path, HEAD + "[axes]\nway = [2, 3, 4, 5, 6]"), tmp_path))
+    assert [run.config.way for run in part(runs, "2/3")] == [3, 6]
+    assert sorted(run.config.way for k in (1, 2, 3) for run in part(runs, f"{k}/3")) == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "complaint"),
+    [
+        (["ablatoin"], "unknown experiment 'ablatoin': did you mean 'ablation'?"),
+        (["main", "cifar10"], "unknown data set 'cifar10': did you mean 'cifar100'?"),
+        (["main", "--recipe", "smal"], "unknown recipe 'smal' for cosine on cifar100"),
+        (["nowhere.toml"], "cannot read the experiment nowhere.toml"),
+        (["main", "--part", "3/2"], "--part 3/2 is not possible"),
+        (["main", "--jobs", "0"], "It must be 1 or more"),
+    ],
+)
+def test_a_command_is_refused_in_one_sentence(tokens: list[str], complaint: str, fscil_command: Fscil) -> None:
+    outcome = fscil_command("experiment", *tokens)
+    assert outcome.code == 2
+    assert complaint in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_a_file_with_the_name_of_a_shipped_experiment_is_refused(fscil_command: Fscil) -> None:
+    Path("main.toml").write_text(HEAD)
+    assert "has the name of a shipped experiment" in fscil_command("experiment", "main.toml").err

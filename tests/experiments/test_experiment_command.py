@@ -1,0 +1,153 @@
+"""`fscil experiment`: cells are run once, failures stop nothing, and the folder compares what is finished."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from apart import always_tiny  # noqa: F401 (fixture)
+from commands import Fscil
+
+SETTINGS = """
+[settings]
+encoder = "tiny"
+pixels = 16
+views = "one"
+held_out = 0
+base.epochs = 1
+base.batch = 30
+base.pixels = []
+augment.crop = "pad"
+augment.padding = 1
+"""
+BONUSES = f"""
+title = "Bonus of new classes"
+dataset = "glyphs"
+method = "cosine"
+recipe = "paper"
+seeds = 2
+{SETTINGS}
+[arms.none]
+new_bonus = 0.0
+[arms.some]
+new_bonus = 0.3
+"""
+
+
+def experiment(fscil_command: Fscil, text: str, *tokens: object, name: str = "mine"):
+    Path(f"{name}.toml").write_text(text)
+    return fscil_command("experiment", f"{name}.toml", "--precision", "float32", *tokens)
+
+
+def lines(out: Path) -> list[dict[str, str]]:
+    with (out / "differences.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def runs_in(out: Path) -> dict[str, int]:
+    """When each session of each cell was written, to see what was repeated."""
+    return {str(file): file.stat().st_mtime_ns for file in out.rglob("session-*.json")}
+
+
+def test_a_finished_experiment_is_kept_and_more_seeds_are_added(fscil_command: Fscil) -> None:
+    out = Path("runs/mine-glyphs")
+    first = experiment(fscil_command, BONUSES)
+    assert first.code == 0, first.err
+    assert "4 cells, 0 of them finished before" in first.out
+    before = runs_in(out)
+    again = experiment(fscil_command, BONUSES, "--seeds", 3)
+    assert "6 cells, 4 of them finished before" in again.out
+    assert {file: runs_in(out)[file] for file in before} == before
+    none, some = lines(out)
+    assert (none["name"], none["n"], none["reference"]) == ("none", "3", "")
+    assert (some["name"], some["n"], some["reference"], some["pairs"]) == ("some", "3", "none", "3")
+    gap = float(some["Avg mean"]) - float(none["Avg mean"])
+    assert float(some["Avg difference"]) == pytest.approx(gap, abs=2e-4)
+    assert float(some["Avg low"]) <= gap <= float(some["Avg high"])
+    assert "| some | none | 3 |" in (out / "differences.md").read_text()
+    assert len(list((out / "cache").glob("*.safetensors"))) == 3  # both arms share the base of a seed
+
+
+def test_a_failed_cell_is_listed_and_stops_nothing(fscil_command: Fscil) -> None:
+    text = BONUSES.replace("new_bonus = 0.0", "views = 'flip'\nheld_out = 30")  # a tiny class has 30 images
+    outcome = experiment(fscil_command, text, "--seeds", 1)
+    assert outcome.code == 2
+    assert "1 of 2: cosine-paper-none, seed 0 failed: " in outcome.out
+    assert "too few to keep 30 of them from training" in outcome.out
+    assert "1 of 2 cells failed, such as cosine-paper-none, seed 0 (" in outcome.err
+    assert [line["name"] for line in lines(Path("runs/mine-glyphs"))] == ["some"]
+
+
+def test_parts_fill_one_folder(fscil_command: Fscil) -> None:
+    assert "1 cells" in experiment(fscil_command, BONUSES, "--seeds", 1, "--part", "2/2", "--out", "shared").out
+    assert [line["name"] for line in lines(Path("shared"))] == ["some"]
+    experiment(fscil_command, BONUSES, "--seeds", 1, "--part", "1/2", "--out", "shared")
+    assert [line["name"] for line in lines(Path("shared"))] == ["none", "some"]
+
+
+def test_the_folder_of_another_experiment_is_refused_and_left_as_it_is(fscil_command: Fscil) -> None:
+    experiment(fscil_command, BONUSES, "--seeds", 1, "--out", "there")
+    before = runs_in(Path("there"))
+    for text, name in ((BONUSES, "other"), (BONUSES.replace("base.epochs = 1", "base.epochs = 2"), "mine")):
+        outcome = experiment(fscil_command, text, "--out", "there", name=name)
+        assert outcome.code == 2
+        assert "there holds another experiment (" in outcome.err
+        assert "choose another --out" in outcome.err
+    assert runs_in(Path("there")) == before
+
+
+def test_an_arm_that_was_changed_is_refused_as_a_cell_and_not_reported(fscil_command: Fscil) -> None:
+    experiment(fscil_command, BONUSES, "--seeds", 1)
+    outcome = experiment(fscil_command, BONUSES.replace("0.3", "0.4"), "--seeds", 1)
+    assert "cosine-paper-some, seed 0 failed" in outcome.out
+    assert "holds a run with other settings (settings.new_bonus: 0.3 there, 0.4 here)" in outcome.out
+    assert [line["name"] for line in lines(Path("runs/mine-glyphs"))] == ["none"]
+
+
+def test_a_branch_that_a_method_does_not_have_is_named(fscil_command: Fscil) -> None:
+    text = BONUSES + '[arms.half]\nof = "none"\nbranch = "C"\n'
+    outcome = experiment(fscil_command, text, "--seeds", 1)
+    assert "arm 'half' reads branch 'C', but cosine has these branches: none" in outcome.err
+
+
+def test_the_plan_counts_a_shared_base_once_and_runs_nothing(fscil_command: Fscil) -> None:
+    outcome = experiment(fscil_command, BONUSES, "--plan")
+    assert outcome.code == 0, outcome.err
+    cells = [line for line in outcome.out.splitlines() if line.startswith("cosine-paper")]
+    assert [("shared" in line, "to do" in line) for line in cells] == [(False, True), (True, True)] * 2
+    assert "in all  4 cells, " in outcome.out
+    assert not Path("runs").exists()
+
+
+def test_without_a_name_the_experiments_are_listed(fscil_command: Fscil) -> None:
+    outcome = fscil_command("experiment")
+    assert outcome.code == 0
+    assert "Table 5" in outcome.out
+
+
+def pictures(folder: Path) -> Path:
+    """Four classes of ten pictures."""
+    numbers = np.random.default_rng(0)
+    for label in range(4):
+        (folder / f"class{label}").mkdir(parents=True)
+        for index in range(10):
+            pixels = numbers.integers(0, 100, (16, 16, 3)) + 50 * label
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"class{label}" / f"{index}.png")
+    return folder
+
+
+def test_several_cells_at_once_share_the_base_and_a_failure_stops_nothing(fscil_command: Fscil, tmp_path: Path) -> None:
+    text = BONUSES.replace('"tiny"', '"resnet20"').replace("glyphs", "folder") + "[arms.bad]\nheld_out = 9\n"
+    outcome = experiment(fscil_command, text, "--root", pictures(tmp_path / "data"), "--seeds", 1, "--jobs", 3)
+    out = Path("runs/mine-folder")
+    assert "cosine-paper-bad, seed 0 failed: " in outcome.out
+    assert [line["name"] for line in lines(out)] == ["none", "some"]
+    stages = [json.loads(file.read_text())["stages"][0] for file in sorted(out.rglob("session-00.json"))]
+    assert [stage["name"] for stage in stages] == ["base", "base"]
+    assert stages[0]["seconds"] == stages[1]["seconds"]
+    assert sorted(file.name for file in (out / "logs").iterdir()) == [
+        f"cosine-paper-{arm}-seed0.log" for arm in ("bad", "none", "some")
+    ]
