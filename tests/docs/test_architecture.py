@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent.parent / "src" / "fscil"
 
 UPPER_FLOOR = ("running.experiment", "running.outcome", "running.protocol", "running.planning")
-DOORS = ("command", "report", "teach", "classifier")  # where users come in; nothing below knows them
+DOORS = ("command", "experiments", "report", "teach", "classifier")  # where users come in; nothing below knows them
 TEACHING = tuple(f"teach.{room}" for room in ("seeing", "knowledge", "storage", "lessons", "base", "outputs"))
 
 # Folder or module -> what it must not import.
@@ -32,8 +32,10 @@ FORBIDDEN = {
     "running/planning.py": ("running.training", "running.protocol", "running.experiment"),
     "running/protocol.py": ("running.experiment", "running.outcome"),
     "running/experiment.py": ("running.outcome",),
-    "report": ("methods", "nn", "data", "running", "tensors", "command", "teach", "classifier"),
-    "teach": ("report", "command", "classifier"),
+    "report": ("methods", "nn", "data", "running", "tensors", "command", "teach", "classifier", "experiments"),
+    "teach": ("report", "command", "classifier", "experiments"),
+    "experiments": ("command", "teach", "classifier"),
+    "experiments/specs.py": ("running", "report"),
     "teach/names.py": ("teach.replies", *TEACHING),
     "teach/replies.py": TEACHING,
     "teach/seeing": ("methods", "running", *TEACHING[1:]),
@@ -91,7 +93,9 @@ def test_every_module_is_in_the_table() -> None:
         if (folder / "__init__.py").exists()
     ]
     modules = [
-        file.name for room in (".", "running", "command", "teach/**") for file in PACKAGE.glob(f"{room}/[!_]*.py")
+        file.name
+        for room in (".", "running", "command", "experiments", "teach/**")
+        for file in PACKAGE.glob(f"{room}/[!_]*.py")
     ]
     assert [name for name in (*modules, *(f"{folder}/" for folder in folders)) if f"`{name}`" not in page] == []
 

@@ -17,10 +17,10 @@ SIZES = {
     "compare": (16, 16),
     "draws": (20, 20),
     "lambdas": (25, 25),
-    "main": (3, 3),
+    "main": (4, 4),
     "orders": (10, 10),
     "shots": (12, 12),
-    "strategies": (8, 8),
+    "strategies": (10, 10),
     "way_shot": (25, 25),
 }
 
