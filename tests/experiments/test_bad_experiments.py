@@ -31,7 +31,7 @@ HEAD = 'dataset = "cifar100"\nmethod = "kt_rcnet"\n'
         (HEAD + '[arms.x]\nof = "z"\n[arms.y]\nway = 3', "arm 'x' reads the runs of 'z': known: y"),
         (
             HEAD + '[arms.x]\nof = "y"\nway = 3\n[arms.y]',
-            "arm 'x' reads the runs of 'y': it has no method and settings",
+            "reads the runs of 'y': it has no method and settings",
         ),
         (HEAD + 'reference = "a"', "reference is no arm: known: kt_rcnet"),
         (HEAD + 'methods = ["cosine"]', "omit 'method' and [arms], or omit 'methods'"),
@@ -58,7 +58,7 @@ def test_a_value_that_a_setting_cannot_have_is_named_with_its_cell(tmp_path: Pat
 
 def test_arms_whose_names_make_one_folder_are_refused(tmp_path: Path) -> None:
     experiment = written(tmp_path, HEAD + '[arms."a b"]\nway = 5\n[arms."a/b"]\nway = 6')
-    with pytest.raises(FscilError, match="two cells would share the folder .*rename an arm"):
+    with pytest.raises(FscilError, match=r"two cells would share the folder .*rename an arm"):
         spread_out(experiment, tmp_path)
 
 

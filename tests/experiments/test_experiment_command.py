@@ -1,12 +1,9 @@
 """`fscil experiment`: cells are run once, failures stop nothing, and the folder compares what is finished."""
 
 import csv
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from apart import always_tiny  # noqa: F401 (fixture)
 from commands import Fscil
@@ -126,28 +123,3 @@ def test_without_a_name_the_experiments_are_listed(fscil_command: Fscil) -> None
     outcome = fscil_command("experiment")
     assert outcome.code == 0
     assert "Table 5" in outcome.out
-
-
-def pictures(folder: Path) -> Path:
-    """Four classes of ten pictures."""
-    numbers = np.random.default_rng(0)
-    for label in range(4):
-        (folder / f"class{label}").mkdir(parents=True)
-        for index in range(10):
-            pixels = numbers.integers(0, 100, (16, 16, 3)) + 50 * label
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"class{label}" / f"{index}.png")
-    return folder
-
-
-def test_several_cells_at_once_share_the_base_and_a_failure_stops_nothing(fscil_command: Fscil, tmp_path: Path) -> None:
-    text = BONUSES.replace('"tiny"', '"resnet20"').replace("glyphs", "folder") + "[arms.bad]\nheld_out = 9\n"
-    outcome = experiment(fscil_command, text, "--root", pictures(tmp_path / "data"), "--seeds", 1, "--jobs", 3)
-    out = Path("runs/mine-folder")
-    assert "cosine-paper-bad, seed 0 failed: " in outcome.out
-    assert [line["name"] for line in lines(out)] == ["none", "some"]
-    stages = [json.loads(file.read_text())["stages"][0] for file in sorted(out.rglob("session-00.json"))]
-    assert [stage["name"] for stage in stages] == ["base", "base"]
-    assert stages[0]["seconds"] == stages[1]["seconds"]
-    assert sorted(file.name for file in (out / "logs").iterdir()) == [
-        f"cosine-paper-{arm}-seed0.log" for arm in ("bad", "none", "some")
-    ]
