@@ -88,7 +88,12 @@ def test_parts_fill_one_folder(fscil_command: Fscil) -> None:
 def test_the_folder_of_another_experiment_is_refused_and_left_as_it_is(fscil_command: Fscil) -> None:
     experiment(fscil_command, BONUSES, "--seeds", 1, "--out", "there")
     before = runs_in(Path("there"))
-    for text, name in ((BONUSES, "other"), (BONUSES.replace("base.epochs = 1", "base.epochs = 2"), "mine")):
+    others = {
+        "another name": ("other", BONUSES),
+        "other settings": ("mine", BONUSES.replace("base.epochs = 1", "base.epochs = 2")),
+        "another data set": ("mine", BONUSES.replace('"glyphs"', '"cifar100"')),
+    }
+    for name, text in others.values():
         outcome = experiment(fscil_command, text, "--out", "there", name=name)
         assert outcome.code == 2
         assert "there holds another experiment (" in outcome.err

@@ -53,12 +53,14 @@ def test_an_experiment_runs_tiny(name: str, tmp_path: Path) -> None:
     owners = [arm for arm in experiment.arms if not arm.of][:2]
     fewer = tuple(arm for arm in experiment.arms if arm in owners or arm.of in {owner.name for owner in owners})
     short = {"repeats": {key: values[:1] for key, values in experiment.repeats.items()}}
-    readings = spread_out(replace(experiment, arms=fewer, reference="", **short), tmp_path)
+    recipe = "small" if experiment.recipe else None  # glyphs have no other
+    fewer_cells = replace(experiment, arms=fewer, reference="", **short)
+    readings = spread_out(fewer_cells, tmp_path, dataset="glyphs", recipe=recipe)
     runs = cells(readings)
     chosen = [next(reading.run for reading in readings if reading.arm == arm) for arm in owners]
     some = chosen if len(owners) == 2 else runs[:2]
     assert [end.error for end in schedule.in_turn(some, lambda run: lambda session: None)] == ["", ""]
-    files = folder.write_results(replace(experiment, arms=fewer, reference=""), readings, tmp_path)
+    files = folder.write_results(fewer_cells, readings, tmp_path)
     assert [file.name for file in files] == [
         "report.html",
         "table.md",

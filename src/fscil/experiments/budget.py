@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fscil.methods.shared.base import DECIDED_BY
 from fscil.running.experiment import RunSpec, plan
 from fscil.settings import to_dict
 
 BASE = "base"  # how the names of stages begin that train a base
-OF_BASE = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out")  # settings that decide it
 OF_SHOTS = ("shots", "shots_seed")  # of the protocol, what leaves the base session as it is
 
 
@@ -69,6 +69,6 @@ def cost(run: RunSpec, planned: Mapping[str, Any], shared: bool) -> Cost:
 def base_of(run: RunSpec) -> str:
     """What decides a base; the method too, since not all methods train the same classifier."""
     settings, protocol = to_dict(run.config), to_dict(run.protocol)
-    own = [settings.get(name) for name in (*OF_BASE, "start")]
+    own = [settings.get(name) for name in (*DECIDED_BY, "start")]
     sessions = {name: value for name, value in protocol.items() if name not in OF_SHOTS}
     return json.dumps([run.method, run.seed, own, sessions], sort_keys=True)

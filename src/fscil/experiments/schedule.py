@@ -57,7 +57,8 @@ def side_by_side(runs: Sequence[RunSpec], jobs: int) -> Iterator[Ended]:
 
 def apart(run: RunSpec, threads: int) -> Ended:
     """A cell in a process of its own."""
-    context = multiprocessing.get_context("spawn")  # a fork of a process that has used torch may hang
+    context = multiprocessing.get_context("forkserver")  # a fork of a process that has used torch may hang
+    context.set_forkserver_preload([execute.__module__])  # torch is imported once, not by every cell
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(run, threads, there))  # no daemon: it may load images by processes
     process.start()

@@ -22,6 +22,7 @@ from fscil.settings import to_dict
 Head = TypeVar("Head", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,)
 OWN_BASE = "base of f2"  # the stage in which a second encoder is trained like the first
+DECIDED_BY = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out")  # settings that make a base
 PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
 
 
@@ -87,13 +88,12 @@ def fit_base(
     A method that trains several gives each further one a stage of its own and, in `kind`, what makes it differ.
     """
     c, settings = method.config, to_dict(method.config)
-    shared = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out")
 
     def fit() -> None:
         prepare(method, net.encoder, session, run)
         train_classifier(method, stage, net, session, training or c.base, run, loss)
 
-    run.cached(stage, {**{name: settings[name] for name in shared}, **kind}, net, fit)
+    run.cached(stage, {**{name: settings[name] for name in DECIDED_BY}, **kind}, net, fit)
     freeze(net)
 
 
