@@ -40,7 +40,8 @@ from fscil.running.experiment import cpu_name, git_hash
 from fscil.teach.base.fitting import Learned, Wish, fit
 from fscil.teach.base.learning import rows_of
 from fscil.teach.knowledge import backbones
-from fscil.teach.knowledge.model import Model, Origin
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.lessons.looking import glance
 from fscil.teach.seeing.photos import Source, class_folders
 

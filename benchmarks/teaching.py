@@ -15,7 +15,8 @@ from PIL import Image
 from fscil.command import show
 from fscil.nn.folding import folded
 from fscil.teach.knowledge import backbones
-from fscil.teach.knowledge.model import AT_ONCE, Model
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.recogniser import AT_ONCE
 from fscil.teach.lessons import looking, teaching
 from fscil.teach.storage import modelfile
 

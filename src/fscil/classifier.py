@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -11,10 +10,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from fscil.data import LARGEST_SEED
@@ -23,7 +20,7 @@ from fscil.nn.branches import Views
 from fscil.teach.base import learning
 from fscil.teach.base.fitting import Wish
 from fscil.teach.knowledge import backbones
-from fscil.teach.lessons import correcting, teaching
+from fscil.teach.lessons import correcting, inputs, teaching
 from fscil.teach.lessons.looking import glance
 from fscil.teach.lessons.teaching import Lesson
 from fscil.teach.names import check_name
@@ -89,18 +86,18 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """Learns from photos X of classes y, or from a folder X with one sub-folder per class; forgets all it knew."""
         self._check_settings()
         if y is None:
-            X, y = self._folder(X)
+            X, y = inputs.folder(X, self.encoder)
         if self.encoder is None:
             lesson = self._fit_features(X, y)
             _warn(lesson, lesson.taught)
             return self
-        X = _sources(X)
-        names = self._names(y, len(X))
+        X = inputs.sources(X)
+        names = inputs.labels(y, len(X))
         for name in dict.fromkeys(names):
             check_name(name)
         model = backbones.of_encoder(self.encoder, self.weights, self.pixels, self.views)
         model.memory.keep = self.keep_features == "all"
-        order = np.argsort(self._codes(names), kind="stable").tolist()  # scikit-learn has classes in sorted order
+        order = inputs.sorted_order(names)
         sources, called = [X[i] for i in order], [names[i] for i in order]
         lesson = learning.learn(
             model, sources, called, self.strength, self.false_acceptance, seed=self.random_state, tell=_quiet
@@ -116,13 +113,13 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y)
-        X = validate_data(self, X, reset=False, dtype=np.float64) if self.encoder is None else _sources(X)
-        names = self._names(y, len(X))
+        X = validate_data(self, X, reset=False, dtype=np.float64) if self.encoder is None else inputs.sources(X)
+        names = inputs.labels(y, len(X))
         for name in dict.fromkeys(names):
             self.model_.check_kind(name)
             check_name(name)
         if self.encoder is None:
-            self.model_.teach(names, self.model_.embed(_tensor(X)))
+            self.model_.teach(names, self.model_.embed(inputs.table(X)))
         else:
             _warn(teaching.teach(self.model_, names, X), len(X))
         return self
@@ -167,13 +164,15 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
         X holds photos, or the first digits of their digests as `fscil photos` lists them.
         """
-        for name, given in self._by_class(X, y):
+        self._check_photos()
+        for name, given in inputs.by_class(X, y):
             correcting.unteach(self.model_, name, given)
         return self
 
     def correct(self, X: Any, y: ArrayLike) -> Classifier:
         """Counts photos X into their right classes y, and out of those they were taught as: one step for each class."""
-        for name, given in self._by_class(X, y):
+        self._check_photos()
+        for name, given in inputs.by_class(X, y):
             self.model_.check_kind(name)
             correcting.correct(self.model_, name, given)
         return self
@@ -181,20 +180,20 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def teach_none(self, X: Any) -> Classifier:
         """Keeps photos X that show none of the classes: photos like them are not known."""
         self._check_photos()
-        X = _sources(X)
+        X = inputs.sources(X)
         _warn(correcting.teach_none(self.model_, X), len(X))
         return self
 
     def forget(self, label: Any, *, erase: bool = False) -> Classifier:
         """Removes a class; with `erase` every trace of it, which is final."""
         check_is_fitted(self)
-        (self.model_.erase if erase else self.model_.forget)(_plain(label))
+        (self.model_.erase if erase else self.model_.forget)(inputs.plain(label))
         return self
 
     def rename(self, label: Any, new: Any) -> Classifier:
         """Gives a class another name."""
         check_is_fitted(self)
-        self.model_.rename(_plain(label), _plain(new))
+        self.model_.rename(inputs.plain(label), inputs.plain(new))
         return self
 
     def undo(self) -> Classifier:
@@ -244,13 +243,13 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _fit_features(self, X: Any, y: ArrayLike) -> Lesson:
         X, y = validate_data(self, X, y, dtype=np.float64)
-        names = self._names(y, len(X))
-        order = np.argsort(self._codes(names), kind="stable")
-        called = [names[i] for i in order.tolist()]
+        names = inputs.labels(y, len(X))
+        order = inputs.sorted_order(names)
+        called = [names[i] for i in order]
         model = backbones.of_features(X.shape[1])
         plan = learning.plan_for(model, called, self.strength, self.random_state)
         wish = Wish(strength=plan.strength, false_acceptance=self.false_acceptance, seed=self.random_state)
-        told = learning.learn_table(model, _tensor(X[order]), called, wish)
+        told = learning.learn_table(model, inputs.table(X[order]), called, wish)
         self.model_ = model
         return Lesson(len(called), advice=[told] if told and model.origin.strength != "transfer" else [])
 
@@ -276,8 +275,8 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             raise FscilError("every class was forgotten; teach one with partial_fit before asking")
         if self.model_.framing is None:
             X = validate_data(self, X, reset=False, dtype=np.float64)
-            return self.model_.embed(_tensor(X))
-        X = _sources(X)
+            return self.model_.embed(inputs.table(X))
+        X = inputs.sources(X)
         seen = glance(self.model_, X)
         if seen.unreadable:
             raise FscilError(f"nothing was predicted: {photos.summary(seen.unreadable, len(X))}")
@@ -287,56 +286,6 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         if self.model_.framing is None:
             raise FscilError("a model of ready features keeps no photos to correct; forget the class and teach it anew")
-
-    def _by_class(self, X: Any, y: ArrayLike) -> list[tuple[Any, list[photos.Source]]]:
-        """The photos of each class that is named."""
-        self._check_photos()
-        X = _sources(X)
-        groups: dict[Any, list[photos.Source]] = {}
-        for source, name in zip(X, self._names(y, len(X)), strict=True):
-            groups.setdefault(name, []).append(source)
-        return list(groups.items())
-
-    def _folder(self, X: Any) -> tuple[Sequence[Path], list[str]]:
-        if not isinstance(X, str | Path):
-            raise ValueError(
-                "fit requires y to be passed, but the target y is None; only a folder brings its own classes"
-            )
-        if self.encoder is None:
-            raise ValueError(
-                f"{X} is a folder of photos, but encoder=None takes a table of features; choose an encoder"
-            )
-        pairs = [(photo, name) for name, found in photos.class_folders(X).items() for photo in found]
-        return [photo for photo, _ in pairs], [name for _, name in pairs]
-
-    def _names(self, y: ArrayLike, expected: int) -> list[Any]:
-        """The classes as plain Python values."""
-        column: NDArray[Any] = column_or_1d(y, warn=True)
-        check_classification_targets(column)
-        if len(column) != expected:
-            raise ValueError(f"X and y have inconsistent lengths: {expected} and {len(column)}")
-        return [_plain(value) for value in column]
-
-    @staticmethod
-    def _codes(names: Sequence[Any]) -> NDArray[np.int64]:
-        return np.unique(np.array(names), return_inverse=True)[1]
-
-
-def _sources(X: Any) -> list[photos.Source]:
-    """The photos in X: one path or picture, the photos of a folder, or any sequence of photos."""
-    if isinstance(X, str | Path):
-        return list(photos.expanded([Path(X)]))
-    colour = {np.ndarray: -1, Tensor: 0}.get(type(X))
-    one = colour is not None and X.ndim == 3 and X.shape[colour] in (1, 3, 4)  # (h, w, 3), or as a tensor (3, h, w)
-    return [X] if one or isinstance(X, Image.Image) else list(X)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _tensor(X: NDArray[np.float64]) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(X)).float()
 
 
 def _quiet(text: str) -> None:

@@ -40,6 +40,7 @@ FORBIDDEN = {
     "teach/replies.py": TEACHING,
     "teach/seeing": ("methods", "running", *TEACHING[1:]),
     "teach/knowledge": (*TEACHING[2:], *UPPER_FLOOR),
+    "teach/knowledge/recogniser.py": ("methods", "running", "teach.seeing.photos", "teach.knowledge.model"),
     "teach/knowledge/model.py": ("methods", "running", "teach.seeing.photos", "teach.knowledge.backbones"),
     "teach/storage": ("methods", "running", *TEACHING[3:]),
     "teach/lessons": ("methods", *UPPER_FLOOR, "running.training", "teach.storage", *TEACHING[4:]),

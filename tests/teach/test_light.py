@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fscil.command import teach
+from fscil.command import ask
 from fscil.teach.base import learning
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.calibration import Calibration
@@ -121,7 +121,7 @@ def test_a_question_that_torch_answers_prepares_the_next(
 ) -> None:
     photos = [album / "owl" / "0.png"]
     assert light.replies(birds_file, photos) is None
-    teach.predict(birds_file, *photos)
+    ask.predict(birds_file, *photos)
     assert light.replies(birds_file, photos) is not None
 
 

@@ -18,7 +18,8 @@ from fscil.teach.base import fitting, learning, transfer
 from fscil.teach.base.fitting import Learned, Wish
 from fscil.teach.base.transfer import Cached, Settings, sample, sampling_for, task_loss
 from fscil.teach.knowledge import backbones, calibration
-from fscil.teach.knowledge.model import Model, Origin
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.knowledge.rehearsal import fold_of
 
 NOBODY = Origin("features", "none", "none")

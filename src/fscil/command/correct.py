@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from fscil.command import show
 from fscil.command.options import Count
-from fscil.command.teach import Saved
+from fscil.command.photos import Saved
 from fscil.errors import FscilError
 
 if TYPE_CHECKING:
@@ -146,9 +146,3 @@ def _tell(done: "Correction") -> None:
 
 
 VERBS = (unteach, correct, photos, nearest)
-
-
-def register(app: App) -> None:
-    """Adds these verbs to the command line."""
-    for verb in VERBS:
-        app.command(verb)

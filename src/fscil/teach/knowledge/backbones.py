@@ -17,7 +17,8 @@ from fscil.nn.branches import Branch, Views
 from fscil.nn.encoders import Encoder
 from fscil.nn.pretrained import IMAGENET, WHEELS
 from fscil.nn.published import HUB
-from fscil.teach.knowledge.model import Model, Origin
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.recogniser import Origin
 
 FEATURES = "features"
 DEFAULT = "efficientnet_lite0"

@@ -26,7 +26,8 @@ from fscil.teach.knowledge.backbones import FEATURES, Features
 from fscil.teach.knowledge.calibration import Calibration
 from fscil.teach.knowledge.journal import Journal
 from fscil.teach.knowledge.memory import memory_tensors, read_memory
-from fscil.teach.knowledge.model import Model, Origin
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.names import NONE
 from fscil.teach.storage import lightfile
 from fscil.teach.storage.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
@@ -211,7 +212,7 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
     negatives = tuple(map(bytes.fromhex, notes.get("negatives", ())))
     if not all(photo in memory for photo in negatives):
         raise FscilError(f"it keeps no features of its photos of {NONE}")
-    about = (calibration, Journal(steps), names, photos, base, revision, memory, negatives)
+    about = (calibration, memory, negatives, Journal(steps), names, photos, base, revision)
     model = Model(branches, framing, origin, *about)
     if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
         raise FscilError("what it holds is not what was saved")

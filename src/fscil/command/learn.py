@@ -1,0 +1,119 @@
+"""The verb that learns classes from a folder of photos."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from fscil.command import show
+from fscil.command.options import Count, Whole
+from fscil.command.photos import WITHOUT_FEATURES, Folder, Keep, tell_lesson
+from fscil.data import LARGEST_SEED
+from fscil.errors import FscilError
+from fscil.files import check_writable
+
+Strength = Literal["auto", "prototypes", "transfer", "full"]
+
+
+def learn(
+    photos: Folder,
+    /,
+    *,
+    save: Annotated[Path, Parameter(help="model file to write")],
+    strength: Annotated[
+        Strength, Parameter(help="auto: prototypes, and transfer where it costs little and wins; full: as --train")
+    ] = "auto",
+    train: Annotated[bool, Parameter(help="train KT-RCNet end to end; continues if stopped", negative=())] = False,
+    recipe: Annotated[str | None, Parameter(help="with --train: recipe of KT-RCNet")] = None,
+    encoder: Annotated[
+        str | None,
+        Parameter(
+            help="name (see fscil encoders), NAME+NAME, timm:NAME or run folder "
+            "[default: efficientnet_lite0; with --train: the recipe's, fast]"
+        ),
+    ] = None,
+    best: Annotated[bool, Parameter(help="two encoders and mirror images: slower, more accurate", negative=())] = False,
+    weights: Annotated[
+        str | None, Parameter(help="local weights file [default: the pretrained weights; with --train: none]")
+    ] = None,
+    pixels: Annotated[
+        Count | None, Parameter(help="size of the images [default: the encoder's own; with --train: the recipe's, 64]")
+    ] = None,
+    views: Annotated[Literal["one", "flip"], Parameter(help="flip: a photo and its mirror image are averaged")] = "one",
+    false_acceptance: Annotated[float, Parameter(help="share of unknown photos that may be taken for known")] = 0.05,
+    seed: Annotated[Whole, Parameter(help="seed of everything that is drawn")] = 0,
+    keep_features: Keep = "all",
+    overwrite: Annotated[bool, Parameter(help="replace an existing model file", negative=())] = False,
+) -> None:
+    """Learn classes from a folder of photos."""
+    full = train or strength == "full"
+    _check_place(save, overwrite)
+    _check_numbers(false_acceptance, seed)
+    _check_training(full, strength, views, recipe)
+    if best and (full or encoder or weights):
+        raise FscilError("--best chooses the encoder; omit --encoder, --weights, --train and --strength full")
+    from fscil.teach.base import learning
+    from fscil.teach.knowledge import backbones
+    from fscil.teach.storage import modelfile
+
+    began = time.perf_counter()
+    folders = _class_folders(photos)
+    sources = [photo for found in folders.values() for photo in found]
+    names = [name for name, found in folders.items() for _ in found]
+    if full:
+        from fscil.teach.base.full import trained
+
+        given = {"encoder": encoder, "weights": weights, "pixels": pixels}
+        changes = {name: value for name, value in given.items() if value is not None}
+        model, strength = trained(photos, folders, save, recipe, seed, changes, show.say), "full"
+    else:
+        chosen = backbones.BEST if best else encoder or backbones.DEFAULT
+        model = backbones.of_encoder(chosen, weights, pixels, "flip" if best else views)
+        if best:
+            show.say(f"{chosen} with mirror images: {backbones.cost(model):.1f} times the compute of the default")
+    model.memory.keep = keep_features == "all"
+    lesson = learning.learn(model, sources, names, strength, false_acceptance, seed=seed, tell=show.say)
+    tell_lesson(lesson, len(sources))
+    (modelfile.replace if overwrite else modelfile.save_over)(model, save)
+    if keep_features == "none":
+        show.say(WITHOUT_FEATURES)
+    facts = f"{len(model.names)} classes from {lesson.taught} photos"
+    show.say(f"{save}: learned {facts} in {time.perf_counter() - began:.1f} s")
+
+
+def _check_place(save: Path, overwrite: bool) -> None:
+    """Refuses a place where the model could not be saved in the end."""
+    if save.exists() and not overwrite:
+        raise FscilError(f"{save} exists; add classes to it with fscil teach, or give --overwrite to start over")
+    check_writable(save)
+
+
+def _check_numbers(false_acceptance: float, seed: int) -> None:
+    if not 0 < false_acceptance < 1:
+        raise FscilError(f"--false-acceptance is {false_acceptance}, but must lie between 0 and 1")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise FscilError(f"--seed is {seed}, but must lie between 0 and {LARGEST_SEED}")
+
+
+def _check_training(full: bool, strength: Strength, views: str, recipe: str | None) -> None:
+    """Refuses what a training, or learning without one, would ignore."""
+    if not full and recipe is not None:
+        raise FscilError("--recipe works only with --train; a frozen encoder needs none")
+    if full and strength not in ("auto", "full"):
+        raise FscilError(f"--strength {strength} works only with a frozen encoder; omit it or --train")
+    if full and views != "one":
+        raise FscilError("--views works only with a frozen encoder; with --train set views in a recipe file (--recipe)")
+
+
+def _class_folders(photos: Path) -> dict[str, list[Path]]:
+    """The photos of each class, without those that are not there."""
+    from fscil.teach.seeing.photos import class_folders
+
+    folders = class_folders(photos)
+    for name in [name for name, found in folders.items() if not found]:
+        show.say(f"class {name!r} has no photos and is left out")
+    return folders
+
+
+VERBS = (learn,)

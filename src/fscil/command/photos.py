@@ -1,0 +1,56 @@
+"""What the verbs for people with photos have in common: parameters, photos that are meant, words about lessons."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from fscil.command import show
+from fscil.errors import FscilError
+
+if TYPE_CHECKING:
+    from fscil.teach.lessons.teaching import Lesson
+
+Saved = Annotated[Path, Parameter(help="model file made by fscil learn")]
+Class = Annotated[str, Parameter(help="name of the class")]
+Folder = Annotated[Path, Parameter(help="folder with one sub-folder of photos per class")]
+Strict = Annotated[bool, Parameter(help="end with an error if a photo cannot be read", negative=())]
+Keep = Annotated[
+    Literal["all", "none"],
+    Parameter(help="whether the file keeps a feature of each photo; unteach, nearest and photos need it"),
+]
+WITHOUT_FEATURES = (
+    "without features of photos, unteach and correct need the photo itself, nearest does not work, no photo is called "
+    "unlike the others, and only photos of the same lesson are asked about; undo does not bring features back"
+)
+
+
+def photos_in(paths: list[Path]) -> list[Path]:
+    """The photos that are meant by files and folders."""
+    from fscil.teach.seeing.photos import expanded
+
+    photos = expanded(paths)
+    if not paths:
+        raise FscilError("no photo is given; name photos, or folders of photos")
+    if not photos:
+        raise FscilError(f"there are no photos in {', '.join(map(str, paths))}")
+    return photos
+
+
+def tell_lesson(lesson: "Lesson", total: int) -> None:
+    """Says what is worth saying about a lesson from a number of photos."""
+    from fscil.teach.seeing.photos import summary
+
+    if lesson.unreadable:
+        show.say(summary(lesson.unreadable, total))
+    for sentence in lesson.advice:
+        show.say(sentence)
+    for review in lesson.reviews:
+        show.say(review.text())
+
+
+def complain(sentences: Iterable[str]) -> None:
+    """Says sentences where they do not mix with the output."""
+    for sentence in sentences:
+        show.complain(sentence)
