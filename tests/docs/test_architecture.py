@@ -8,7 +8,14 @@ import pytest
 PACKAGE = Path(__file__).parent.parent.parent / "src" / "fscil"
 
 UPPER_FLOOR = ("running.experiment", "running.outcome", "running.protocol", "running.planning")
-DOORS = ("command", "experiments", "report", "teach", "classifier")  # where users come in; nothing below knows them
+DOORS = (
+    "command",
+    "experiments",
+    "report",
+    "teach",
+    "serve",
+    "classifier",
+)  # where users come in; nothing below knows them
 TEACHING = tuple(f"teach.{room}" for room in ("seeing", "knowledge", "storage", "lessons", "base", "outputs"))
 
 # Folder or module -> what it must not import.
@@ -32,9 +39,10 @@ FORBIDDEN = {
     "running/planning.py": ("running.training", "running.protocol", "running.experiment"),
     "running/protocol.py": ("running.experiment", "running.outcome"),
     "running/experiment.py": ("running.outcome",),
-    "report": ("methods", "nn", "data", "running", "tensors", "command", "teach", "classifier", "experiments"),
-    "teach": ("report", "command", "classifier", "experiments"),
-    "experiments": ("command", "teach", "classifier"),
+    "report": ("methods", "nn", "data", "running", "tensors", "command", "teach", "serve", "classifier", "experiments"),
+    "teach": ("report", "command", "serve", "classifier", "experiments"),
+    "serve": ("report", "command", "classifier", "experiments", "methods", "running", "settings"),
+    "experiments": ("command", "teach", "serve", "classifier"),
     "experiments/specs.py": ("running", "report"),
     "teach/names.py": ("teach.replies", *TEACHING),
     "teach/replies.py": TEACHING,
@@ -47,7 +55,7 @@ FORBIDDEN = {
     "teach/base": ("teach.storage", "teach.outputs"),
     "teach/base/learning.py": ("methods", "running.training", *UPPER_FLOOR, "teach.base.full"),
     "teach/outputs": ("methods", "running", "teach.storage", "teach.base"),
-    "classifier.py": ("methods", "running", "report", "command", "teach.base.full"),
+    "classifier.py": ("methods", "running", "report", "command", "serve", "teach.base.full"),
 }
 
 
@@ -95,7 +103,7 @@ def test_every_module_is_in_the_table() -> None:
     ]
     modules = [
         file.name
-        for room in (".", "running", "command", "experiments", "teach/**")
+        for room in (".", "running", "command", "experiments", "teach/**", "serve")
         for file in PACKAGE.glob(f"{room}/[!_]*.py")
     ]
     assert [name for name in (*modules, *(f"{folder}/" for folder in folders)) if f"`{name}`" not in page] == []

@@ -309,12 +309,12 @@ def test_heic_is_known_by_name_and_by_content(tmp_path: Path, monkeypatch: pytes
     opened = []
 
     def register_heif_opener() -> None:
-        monkeypatch.setattr(Image, "open", lambda path: opened.append(path) or two_halves(64, 64))
+        monkeypatch.setattr(Image, "open", lambda file, formats: opened.append(file.name) or two_halves(64, 64))
 
     stand_in = SimpleNamespace(register_heif_opener=register_heif_opener)
     monkeypatch.setitem(sys.modules, "pillow_heif", stand_in)
     assert near(read(tmp_path / name), (0.5, 0.9), BLUE)
-    assert opened == [tmp_path / name]
+    assert opened == [str(tmp_path / name)]
 
 
 @pytest.mark.parametrize("folder", [".", "garden/..", "garden", "../wren"])

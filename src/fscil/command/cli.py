@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import fscil
 from fscil import data, methods, settings
-from fscil.command import ask, choices, correct, learn, show, teach
+from fscil.command import ask, choices, correct, learn, serve, show, teach
 from fscil.command.encoders import list_encoders
 from fscil.command.experiment import experiment as run_experiment
 from fscil.command.options import Count, Whole, with_options
@@ -205,7 +205,7 @@ def application(tokens: Sequence[str]) -> App:
     app.command(write_report, name="report")
     app.command(write_results, name="results")
     app.command(run_experiment, name="experiment")
-    for verb in (*learn.VERBS, *teach.VERBS, *ask.VERBS, *correct.VERBS):
+    for verb in (*learn.VERBS, *teach.VERBS, *ask.VERBS, *correct.VERBS, *serve.VERBS):
         app.command(verb)
     return app
 

@@ -5,7 +5,6 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter, Token
@@ -32,13 +31,21 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 Count = Annotated[int, Parameter(converter=_whole, validator=_at_least_one)]
 
 
+class Varied(Setting):
+    """A setting that every method has, each with a value of its own."""
+
+
+def _of_each_method(_value: object) -> str:
+    return "that of each method"
+
+
 def option(setting: Setting, group: Group, spelling: str) -> inspect.Parameter:
     """The option `--spelling` of a setting; the help shows its present value as default."""
     details = Parameter(
         name=f"--{spelling}",
         help=setting.help,
         group=group,
-        show_default=value_text,
+        show_default=_of_each_method if isinstance(setting, Varied) else value_text,
         negative_iterable=(),
         consume_multiple=1 if typing.get_origin(setting.hint) is tuple else None,
     )
@@ -92,7 +99,7 @@ def shared(methods: Mapping[str, Mapping[str, Setting]], tokens: Iterable[str]) 
 def _common_value(name: str, setting: Setting, others: Sequence[Mapping[str, Setting]]) -> Setting:
     if all(other[name].value == setting.value for other in others):
         return setting
-    return replace(setting, value="that of each method")
+    return Varied(**vars(setting))
 
 
 _DOT = "__"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,18 @@ class Model(Recogniser):
     photos: dict[int, tuple[bytes, ...]] = field(default_factory=dict)  # digests by label
     base: int = 0  # labels below this one are those of the base session
     revision: str | None = None  # of the file it was loaded from or last saved to
+
+    def copy(self) -> Model:
+        """One that can be changed while this one is asked; what no lesson changes is shared."""
+        parts = [part for b in self.branches for part in (b.encoder, b.whitening, b.centre)]
+        shared = [*parts, self.framing, self.origin, self.calibration, *self.journal.steps, *self.memory.tables]
+        twin = copy.deepcopy(self, {id(part): part for part in shared})
+        twin.compute_like(self)
+        return twin
+
+    def compute_like(self, other: Model) -> None:
+        """Encodes photos with what another model of the same encoders has made of them."""
+        self._quick = other._quick
 
     @property
     def classes(self) -> list[Name]:

@@ -51,10 +51,15 @@ def look(model: Model, sources: Sequence[Source], title: str = "", turn: Collect
     seen = Seen()
     for batch, images in _encoded(model, sources, title, seen):
         seen.digests += digests(batch.crops)
-        flat = batch.crops.float().flatten(1, 2).std(1).amax(1) < PLAIN
-        seen.plain += [p for p, dull in zip(batch.positions, flat.tolist(), strict=True) if dull]
+        seen.plain += [p for p, dull in zip(batch.positions, are_plain(batch.crops), strict=True) if dull]
         seen.turned |= _turned(model, images, batch.positions, turn)
     return seen
+
+
+def are_plain(crops: Tensor) -> list[bool]:
+    """Of each crop (n, p, p, 3) whether it is of almost one colour."""
+    flat: list[bool] = (crops.float().flatten(1, 2).std(1).amax(1) < PLAIN).tolist()
+    return flat
 
 
 def _encoded(model: Model, sources: Sequence[Source], title: str, into: Glance) -> Iterator[tuple[Batch, Tensor]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fscil.errors import FscilError
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.corrections import places
-from fscil.teach.lessons.looking import answers, look
+from fscil.teach.lessons.looking import Seen, answers, look
 from fscil.teach.lessons.review import ENOUGH, Review, odd_photos, review, review_class
 from fscil.teach.names import Name
 from fscil.teach.seeing.photos import Source, Unreadable, name_of
@@ -26,15 +26,19 @@ class Lesson:
     unreadable: list[Unreadable] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     reviews: list[Review] = field(default_factory=list)  # of the classes that were taught
+    photos: list[bytes] = field(default_factory=list)  # digests of those that were taken in
 
 
 def teach(model: Model, names: Sequence[Name], sources: Sequence[Source]) -> Lesson:
     """Adds each photo to the class of its name, new or known; photos that were taught before are left out."""
-    seen = look(model, sources)
-    given = [names[p] for p in seen.positions]
-    called = [name_of(sources[p], p) for p in seen.positions]
+    return teach_seen(model, names, [name_of(source, p) for p, source in enumerate(sources)], look(model, sources))
+
+
+def teach_seen(model: Model, names: Sequence[Name], photos: Sequence[str], seen: Seen) -> Lesson:
+    """As `teach`, with photos that were looked at before, and what they are called."""
+    given, called = [names[p] for p in seen.positions], [photos[p] for p in seen.positions]
     taken, repeated, foreign = sort_out(seen.digests, given, places(model))
-    lesson = Lesson(len(taken), seen.unreadable)
+    lesson = Lesson(len(taken), seen.unreadable, photos=[seen.digests[i] for i in taken])
     lesson.advice += repeated_advice([called[i] for i in repeated], {called[i]: other for i, other in foreign.items()})
     if not taken:
         if repeated:
@@ -48,7 +52,7 @@ def teach(model: Model, names: Sequence[Name], sources: Sequence[Source]) -> Les
     dull = [called[i] for i in taken if seen.positions[i] in seen.plain]
     if dull:
         lesson.advice.append(f"{few(dull)}: almost one colour; a photo that shows the object teaches more")
-    model.teach([given[i] for i in taken], [f[taken] for f in seen.features], [seen.digests[i] for i in taken])
+    model.teach([given[i] for i in taken], [f[taken] for f in seen.features], lesson.photos)
     for name, mine in by_name.items():
         titles = {seen.digests[i]: called[i] for i in mine}
         lesson.advice += unlike_the_others(model, name, titles) + few_photos(model, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import stat
 import sys
@@ -12,9 +13,9 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import IO, TYPE_CHECKING, TypeAlias, TypeGuard
 
 import numpy as np
 from PIL import Image
@@ -28,13 +29,26 @@ if TYPE_CHECKING:  # reading a photo needs no torch, whose import takes longer
 
     from fscil.data.framing import Framing
 
-Source: TypeAlias = "str | Path | Image.Image | np.ndarray | Tensor"
+Source: TypeAlias = "str | Path | Upload | Image.Image | np.ndarray | Tensor"
 
 HEIC = {".heic", ".heif", ".hif"}
 HEIC_BRANDS = {b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"}
 PHOTO_SUFFIXES = SUFFIXES | HEIC
+FORMATS = (
+    "JPEG",
+    "MPO",
+    "PNG",
+    "WEBP",
+    "BMP",
+    "GIF",
+    "TIFF",
+    "PPM",
+    "AVIF",
+    "HEIF",
+)  # Pillow's others may run programs
 MOST_PIXELS = 80_000_000  # of a picture that has to be decoded completely; JPEG files are decoded at a smaller size
 TOO_LARGE = f"at most {MOST_PIXELS // 1_000_000} can be read, make it smaller"
+EMPTY = "is empty (0 bytes)"
 BATCH = 32
 DIGEST_BYTES = 16
 
@@ -48,6 +62,14 @@ class Unreadable(FscilError):
 
 
 @dataclass(frozen=True)
+class Upload:
+    """A photo that came as the bytes of a file, and what it is called."""
+
+    name: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Batch:
     """Of some photos the readable ones: positions among the sources and crops uint8 (n, p, p, 3); and the others."""
 
@@ -58,6 +80,8 @@ class Batch:
 
 def name_of(source: Source, position: int = 0) -> str:
     """What a photo is called when it is talked about."""
+    if isinstance(source, Upload):
+        return source.name
     return str(source) if isinstance(source, str | Path) else getattr(source, "filename", "") or f"photo {position + 1}"
 
 
@@ -66,7 +90,13 @@ def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.
     name = name_of(source, position)
     try:
         if isinstance(source, str | Path):
-            return _read_file(Path(source), pixels)
+            _check_file(Path(source))
+            with Path(source).open("rb") as file:
+                return _decoded(file, name, pixels)
+        if isinstance(source, Upload):
+            if not source.content:
+                raise Unreadable(name, EMPTY)
+            return _decoded(io.BytesIO(source.content), name, pixels)
         if isinstance(source, Image.Image):
             return upright_rgb(source)
         if _is_tensor(source):
@@ -89,20 +119,19 @@ def _is_tensor(source: Source) -> TypeGuard[Tensor]:
     return torch is not None and isinstance(source, torch.Tensor)
 
 
-def _read_file(path: Path, pixels: int | None) -> Image.Image:
-    _check_file(path)
+def _decoded(file: IO[bytes], name: str, pixels: int | None) -> Image.Image:
     try:
-        with _open(path) as picture:
+        with _open(file, name) as picture:
             if pixels:
                 picture.draft(picture.mode, (2 * pixels, 2 * pixels))
             if picture.width * picture.height > MOST_PIXELS:
                 size = picture.width * picture.height / 1e6
-                raise Unreadable(str(path), f"has {size:.0f} megapixels; {TOO_LARGE}")
+                raise Unreadable(name, f"has {size:.0f} megapixels; {TOO_LARGE}")
             return upright_rgb(picture)
     except Unreadable:
         raise
     except Exception as problem:
-        raise Unreadable(str(path), _reason(problem)) from problem
+        raise Unreadable(name, _reason(problem)) from problem
 
 
 def _reason(problem: Exception) -> str:
@@ -125,26 +154,26 @@ def _check_file(path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise Unreadable(str(path), "is no file")
     if found.st_size == 0:
-        raise Unreadable(str(path), "is empty (0 bytes)")
+        raise Unreadable(str(path), EMPTY)
     if not os.access(path, os.R_OK):
         raise Unreadable(str(path), "may not be read (permissions)")
 
 
-def _open(path: Path) -> Image.Image:
-    if _is_heic(path):
+def _open(file: IO[bytes], name: str) -> Image.Image:
+    if _is_heic(file.read(12), name):
         try:
             from pillow_heif import register_heif_opener
         except ImportError as problem:
-            raise Unreadable(str(path), "is a HEIC photo: pip install 'fscil[heic]' reads them") from problem
+            raise Unreadable(name, "is a HEIC photo: pip install 'fscil[heic]' reads them") from problem
         register_heif_opener()
-    return Image.open(path)
+    file.seek(0)
+    Image.init()
+    return Image.open(file, formats=[known for known in FORMATS if known in Image.OPEN])
 
 
-def _is_heic(path: Path) -> bool:
+def _is_heic(start: bytes, name: str) -> bool:
     """By content: phones and messengers also call such photos .jpg, and a JPEG .heic."""
-    with path.open("rb") as file:
-        start = file.read(12)
-    return start[4:8] == b"ftyp" and (start[8:12] in HEIC_BRANDS or path.suffix.lower() in HEIC)
+    return start[4:8] == b"ftyp" and (start[8:12] in HEIC_BRANDS or Path(name).suffix.lower() in HEIC)
 
 
 def batches(sources: Sequence[Source], framing: Framing, size: int = BATCH) -> Iterator[Batch]:

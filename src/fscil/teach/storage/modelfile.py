@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +32,7 @@ from fscil.teach.names import NONE
 from fscil.teach.storage import lightfile
 from fscil.teach.storage.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
 from fscil.teach.storage.locks import locked
+from fscil.teach.storage.stored import stored
 from fscil.tensors import digest, write_tensors
 
 FORMAT = 2
@@ -43,16 +44,22 @@ DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeEr
 
 
 def save(model: Model, path: str | Path) -> None:
+    """Writes a model, and keeps what an answer without torch needs."""
+    write(model, path)
+    lightfile.keep(model)
+
+
+def write(model: Model, path: str | Path) -> None:
     """Writes a model in one step: a reader finds the old file or the new one, never half of it."""
-    shared = list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
+    shared = _shared(model)
     place = {id(encoder): i for i, encoder in enumerate(shared)}
     notes = {
         "format": FORMAT,
         "program": f"fscil {fscil.__version__}",
         "origin": asdict(model.origin),
-        "encoders": [{"dim": encoder.dim, "sha256": digest(encoder.state_dict())} for encoder in shared],
+        "encoders": _encoder_notes(model),
         "branches": [_branch_notes(branch, place[id(branch.encoder)]) for branch in model.branches],
-        "view": None if model.framing is None else {name: getattr(model.framing, name) for name in FRAMING},
+        "view": None if model.framing is None else _view(model.framing),
         "classes": [[label, name] for label, name in model.names.items()],
         "base": model.base,
         "calibration": asdict(model.calibration),
@@ -63,11 +70,10 @@ def save(model: Model, path: str | Path) -> None:
     model.tidy()
     kept = _kept(model)
     revision = _revision(notes, kept)
-    weights = {f"encoder.{i}.{n}": t for i, encoder in enumerate(shared) for n, t in encoder.state_dict().items()}
+    weights = {f"encoder.{i}.{n}": t for i, encoder in enumerate(shared) for n, t in stored(encoder).tensors.items()}
     lightfile.forget(model.revision)  # before the new file: what is erased must not outlive it
     write_tensors(Path(path), weights | kept, {**notes, "revision": revision})
     model.revision = revision
-    lightfile.keep(model)
 
 
 def save_over(model: Model, path: str | Path) -> None:
@@ -76,7 +82,7 @@ def save_over(model: Model, path: str | Path) -> None:
     if not path.exists():
         save(model, path)
         return
-    with _held(path):
+    with held(path):
         there = _read(path)[1].get("revision")
         if there is None or there != model.revision:
             advice = "load it again, save elsewhere, or overwrite it"
@@ -87,7 +93,7 @@ def save_over(model: Model, path: str | Path) -> None:
 def replace(model: Model, path: str | Path) -> None:
     """Saves over whatever is there, but not while another process changes it."""
     path = Path(path)
-    with _held(path) if path.exists() else nullcontext():
+    with held(path) if path.exists() else nullcontext():
         save(model, path)
 
 
@@ -95,14 +101,14 @@ def replace(model: Model, path: str | Path) -> None:
 def editing(path: str | Path) -> Iterator[Model]:
     """The model in a file, locked against other processes and saved at the end; an error leaves the file as it was."""
     path = Path(path)
-    with _held(path):
+    with held(path):
         model = load(path)
         yield model
         save(model, path)
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[None]:
+def held(path: Path) -> Iterator[None]:
     """Holds a model file against other processes, without what killed ones left beside it."""
     with locked(path):
         _remove_partial(Path(os.path.realpath(path)))
@@ -117,17 +123,17 @@ def _remove_partial(path: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def load(path: str | Path) -> Model:
-    """The model in a file."""
+def load(path: str | Path, like: Model | None = None) -> Model:
+    """The model in a file; where its encoders are those of another model, that has read them, they are shared."""
     path = Path(path)
-    tensors, notes = _read(path)
+    tensors, notes = _read(path, like)
     if notes.get("format") not in READABLE:
         newer = isinstance(notes.get("format"), int) and notes["format"] > FORMAT
         update = "a newer version of fscil wrote it; update with pip install -U fscil"
         hint = update if newer else "it is no model of fscil"
         raise FscilError(f"{path} cannot be opened: {hint}")
     try:
-        return _model(tensors, notes)
+        return _model(tensors, notes, like)
     except FscilError as problem:
         raise FscilError(f"{path} is damaged: {problem}; take an older copy of it") from problem
     except DAMAGE as problem:
@@ -152,6 +158,19 @@ def _revision(notes: Mapping[str, Any], kept: Mapping[str, Tensor]) -> str:
     return hashlib.sha256((json.dumps(notes) + digest(kept)).encode()).hexdigest()
 
 
+def _shared(model: Model) -> list[Encoder]:
+    """The encoders of a model, each once."""
+    return list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
+
+
+def _encoder_notes(model: Model) -> list[dict[str, Any]]:
+    return [{"dim": encoder.dim, "sha256": stored(encoder).sha256} for encoder in _shared(model)]
+
+
+def _view(framing: Framing) -> dict[str, Any]:
+    return {name: getattr(framing, name) for name in FRAMING}
+
+
 def _branch_notes(branch: Branch, encoder: int) -> dict[str, Any]:
     told = {name: getattr(branch, name) for name in ("name", "relation", "views", "unit", "unit_means")}
     return {**told, "encoder": encoder}
@@ -167,18 +186,29 @@ def _branch_tensors(branch: Branch) -> dict[str, Tensor]:
     return {f"branch.{branch.name}.{name}": tensor for name, tensor in kept.items()}
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read(path: Path, like: Model | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and notes of a file, without the weights of encoders that another model has."""
     try:
         with safetensors.safe_open(path, "pt") as file:
             notes = json.loads((file.metadata() or {}).get("notes", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            skipped = "encoder." if _same_encoders(notes, like) else ()
+            wanted = [name for name in file.keys() if not name.startswith(skipped)]  # noqa: SIM118 (not a dict)
+            tensors = {name: file.get_tensor(name) for name in wanted}
     except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
         reason = "does not exist" if isinstance(problem, FileNotFoundError) else "is no model file, or half of one"
         raise FscilError(f"{path} {reason}; fscil learn PHOTOS --save FILE makes one") from problem
     return tensors, notes if isinstance(notes, dict) else {}
 
 
-def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
+def _same_encoders(notes: Any, like: Model | None) -> bool:
+    """Whether a file says that its encoders, and how they are shown photos, are those of a model."""
+    if like is None or like.framing is None or not isinstance(notes, dict):
+        return False
+    there = notes.get("encoders"), notes.get("view"), notes.get("origin", {}).get("encoder")
+    return there == (_encoder_notes(like), json.loads(json.dumps(_view(like.framing))), like.origin.encoder)
+
+
+def _model(tensors: dict[str, Tensor], notes: dict[str, Any], like: Model | None) -> Model:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.sum().isfinite()):  # faster than to look at each number
             raise FscilError(f"{name} holds numbers that are not finite")
@@ -187,10 +217,8 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
         pixels, mean, std, margin, resampling = ({**OLDER, **notes["view"]}[name] for name in FRAMING)
         mean, std = tuple(map(float, mean)), tuple(map(float, std))
         framing = Framing(int(pixels), mean, std, margin=float(margin), resampling=resampling)
-    made = [
-        _encoder(_part(tensors, f"encoder.{i}."), told, _encoder_name(origin, i), framing)
-        for i, told in enumerate(notes["encoders"])
-    ]
+    lent = like if _same_encoders(notes, like) else None
+    made = _shared(lent) if lent else _encoders(tensors, notes["encoders"], origin, framing)
     parts = [(told, _part(tensors, f"branch.{told['name']}.")) for told in notes["branches"]]
     branches = [_branch(told, made[told["encoder"]], kept) for told, kept in parts]
     names = {int(label): name for label, name in notes["classes"]}
@@ -214,6 +242,7 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
         raise FscilError(f"it keeps no features of its photos of {NONE}")
     about = (calibration, memory, negatives, Journal(steps), names, photos, base, revision)
     model = Model(branches, framing, origin, *about)
+    model.compute_like(lent or model)
     if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
         raise FscilError("what it holds is not what was saved")
     return model
@@ -221,6 +250,14 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any]) -> Model:
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _encoders(
+    tensors: Mapping[str, Tensor], notes: Sequence[Mapping[str, Any]], origin: Origin, framing: Framing | None
+) -> list[Encoder]:
+    names = [_encoder_name(origin, i) for i in range(len(notes))]
+    parts = [_part(tensors, f"encoder.{i}.") for i in range(len(notes))]
+    return [_encoder(*facts, framing) for facts in zip(parts, notes, names, strict=True)]
 
 
 def _encoder_name(origin: Origin, position: int) -> str:

@@ -1,0 +1,1 @@
+"""The service: a model file behind HTTP, for programs and for people; the file stays the only truth."""

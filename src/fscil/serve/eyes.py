@@ -1,0 +1,185 @@
+"""Looking at photos for many at once: decoded in a small pool, encoded by one thread that uses all cores."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fscil.data.framing import Framing, finish
+from fscil.data.pictures import centre
+from fscil.serve.problems import Problem
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.recogniser import AT_ONCE
+from fscil.teach.lessons.looking import Seen, are_plain
+from fscil.teach.seeing.photos import Unreadable, Upload, digests, read
+
+DECODERS = min(4, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A photo as the encoder is shown it: crop uint8 (p, p, 3), digest, and whether it is of almost one colour."""
+
+    crop: Tensor
+    digest: bytes
+    plain: bool
+
+
+@dataclass(frozen=True)
+class Task:
+    """Crops (n, p, p, 3) that wait for their features."""
+
+    model: Model
+    crops: Tensor
+    features: Future[list[Tensor]]
+
+
+class Eyes:
+    """Reads and encodes photos; more than `most` may not wait."""
+
+    def __init__(self, most: int):
+        self._most, self._waiting = most, 0
+        self._pool = ThreadPoolExecutor(DECODERS, "decoder")
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="encoder", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """Photos that wait for an answer."""
+        return self._waiting
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def open(self) -> None:
+        """Begins to work."""
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MOST_PIXELS decides
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends after what was accepted."""
+        self._pool.shutdown()
+        self._tasks.put(None)
+        self._thread.join()
+
+    async def look(self, model: Model, photos: Sequence[Upload]) -> Seen:
+        """What learning and answering need of photos; called by the event loop alone."""
+        if model.framing is None:
+            raise Problem(409, "this model was made from ready features; it cannot look at photos")
+        if self._waiting + len(photos) > self._most:
+            raise Problem(503, "too many photos wait for an answer; try again soon", headers={"Retry-After": "1"})
+        self._waiting += len(photos)
+        try:
+            return await self._seen(model, model.framing, photos)
+        finally:
+            self._waiting -= len(photos)
+
+    async def _seen(self, model: Model, framing: Framing, photos: Sequence[Upload]) -> Seen:
+        waiting = [self._pool.submit(_cut, photo, framing) for photo in photos]
+        try:
+            cuts = await asyncio.gather(*map(asyncio.wrap_future, waiting), return_exceptions=True)
+        except asyncio.CancelledError:
+            for one in waiting:
+                one.cancel()
+            raise
+        seen = Seen()
+        crops = []
+        for position, cut in enumerate(cuts):
+            if isinstance(cut, Unreadable):
+                seen.unreadable.append(cut)
+            elif isinstance(cut, BaseException):
+                raise cut
+            else:
+                seen.positions.append(position)
+                seen.digests.append(cut.digest)
+                seen.plain += [position] if cut.plain else []
+                crops.append(cut.crop)
+        if crops:
+            seen.features = await asyncio.wrap_future(self._encode(model, torch.stack(crops)))
+        else:
+            seen.features = [torch.empty(0, branch.encoder.dim) for branch in model.branches]
+        return seen
+
+    def _encode(self, model: Model, crops: Tensor) -> Future[list[Tensor]]:
+        task = Task(model, crops, Future())
+        self._tasks.put(task)
+        return task.features
+
+    def _work(self) -> None:
+        following: Task | None = None
+        while True:
+            first = following or self._tasks.get()
+            if first is None:
+                return
+            tasks, following = self._gathered(first)
+            tasks = [task for task in tasks if task.features.set_running_or_notify_cancel()]
+            if tasks:
+                _answer(tasks)
+
+    def _gathered(self, first: Task) -> tuple[list[Task], Task | None]:
+        """Tasks that can be encoded together, and one that comes after them."""
+        tasks, size = [first], len(first.crops)
+        while size < AT_ONCE:
+            try:
+                task = self._tasks.get_nowait()
+            except queue.Empty:
+                break
+            if task is None:
+                self._tasks.put(None)
+                break
+            if task.crops.shape[1:] != first.crops.shape[1:] or not same_eyes(task.model, first.model):
+                return tasks, task
+            tasks.append(task)
+            size += len(task.crops)
+        return tasks, None
+
+
+def _cut(photo: Upload, framing: Framing) -> Cut:
+    picture = read(photo, framing.pixels)
+    array: np.ndarray = centre(picture, framing.pixels, framing.margin, framing.resampling).copy()
+    crops = torch.from_numpy(array)[None]
+    return Cut(crops[0], digests(crops)[0], are_plain(crops)[0])
+
+
+def _answer(tasks: Sequence[Task]) -> None:
+    model = tasks[0].model
+    try:
+        assert model.framing is not None
+        features = model.embed(finish(torch.cat([task.crops for task in tasks]), model.framing, None))
+    except Exception as problem:
+        for task in tasks:
+            task.features.set_exception(problem)
+        return
+    sizes = [len(task.crops) for task in tasks]
+    for task, *parts in zip(tasks, *(f.split(sizes) for f in features), strict=True):
+        task.features.set_result(parts)
+
+
+def same_eyes(one: Model, other: Model) -> bool:
+    """Whether two models make the same features of a photo."""
+    if one is other:
+        return True
+    if len(one.branches) != len(other.branches) or one.framing != other.framing:
+        return False
+    pairs = list(zip(one.branches, other.branches, strict=True))
+    if any(
+        a.encoder is not b.encoder or (a.views, a.unit, a.unit_means) != (b.views, b.unit, b.unit_means)
+        for a, b in pairs
+    ):
+        return False
+    parts = ("whitening", "centre", "feature_scale")
+    return all(
+        (x := getattr(a, part)) is (y := getattr(b, part)) or torch.equal(x, y) for a, b in pairs for part in parts
+    )

@@ -1,0 +1,192 @@
+"""The model file as a service sees it: one snapshot to ask, one writer that changes the file and then the snapshot.
+
+The writer drains all changes that wait, applies each to a copy under the lock of the file, saves, and answers only when
+file and folder are on the disk. What others write is read as soon as the file is another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fscil.errors import FscilError
+from fscil.serve.problems import Problem
+from fscil.teach.knowledge.model import Model
+from fscil.teach.storage import modelfile
+
+LOOK_AGAIN = 0.2  # seconds between two looks at the file
+AT_ONCE = 64  # changes that are written together
+LOG = logging.getLogger("fscil.serve")
+
+Revisions = Sequence[str] | None  # of which one has to be the model's; None: any
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a change, and the model after it."""
+
+    value: Any
+    model: Model
+
+
+@dataclass(frozen=True)
+class Change:
+    """What somebody wants to do to the model, and what they believe it to be."""
+
+    apply: Callable[[Model], Any]
+    expected: Revisions
+    done: Future[Done] = field(default_factory=Future)
+
+
+class Store:
+    """The model in a file, for many who ask and many who teach."""
+
+    def __init__(self, path: Path, most: int):
+        self._path = path
+        self._changes: queue.Queue[Change] = queue.Queue(most)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
+        self._file = _identity(path)
+        self._model = _warm(modelfile.load(path))
+        self.fault: str | None = None  # why the file could not be read last time
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def model(self) -> Model:
+        """The newest state; it never changes, a later one takes its place."""
+        return self._model
+
+    @property
+    def waiting(self) -> int:
+        """Changes that wait to be written."""
+        return self._changes.qsize()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def open(self) -> None:
+        """Begins to write, and to look at the file."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends after what was accepted."""
+        self._stopping.set()
+        self._thread.join()
+
+    def submit(self, apply: Callable[[Model], Any], expected: Revisions) -> Future[Done]:
+        """Asks for a change; a future that is cancelled before its turn changes nothing."""
+        change = Change(apply, expected)
+        try:
+            self._changes.put_nowait(change)
+        except queue.Full as problem:
+            raise Problem(503, "too many changes wait; try again soon", headers={"Retry-After": "1"}) from problem
+        return change.done
+
+    def _work(self) -> None:
+        while True:
+            changes = self._drained()
+            if changes:
+                self._make([change for change in changes if change.done.set_running_or_notify_cancel()])
+            elif self._stopping.is_set():
+                return
+            else:
+                self._look()
+
+    def _drained(self) -> list[Change]:
+        changes: list[Change] = []
+        try:
+            changes.append(self._changes.get(timeout=LOOK_AGAIN))
+            while len(changes) < AT_ONCE:
+                changes.append(self._changes.get_nowait())
+        except queue.Empty:
+            pass
+        return changes
+
+    def _look(self) -> None:
+        """Takes over what another process has written."""
+        try:
+            self._refresh()
+        except Exception as problem:
+            if str(problem) != self.fault:
+                LOG.error("the model file cannot be read: %s", problem)
+            self.fault = str(problem)
+
+    def _refresh(self) -> None:
+        file = _identity(self._path)
+        if file != self._file:
+            self._model = _warm(modelfile.load(self._path, self._model))
+            self._file = file
+        self.fault = None
+
+    def _make(self, changes: Sequence[Change]) -> None:
+        try:
+            with modelfile.held(self._path):
+                self._refresh()
+                model, outcomes = self._applied(changes)
+                if model is not self._model:
+                    modelfile.write(model, self._path)
+                    self._file = _identity(self._path)
+                    self._model = _warm(model)
+        except Exception as problem:
+            LOG.error("a change could not be saved: %s", problem)
+            failure = Problem(
+                507, "the change could not be saved and nothing was changed; the log of the service says why"
+            )
+            outcomes = [failure] * len(changes)
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                change.done.set_exception(outcome)
+            else:
+                change.done.set_result(Done(outcome, self._model))
+
+    def _applied(self, changes: Sequence[Change]) -> tuple[Model, list[Any]]:
+        """The model after changes, and of each what came of it; one that fails leaves no trace."""
+        model, outcomes = self._model, []
+        for change in changes:
+            try:
+                if change.expected is not None and (model is not self._model or model.revision not in change.expected):
+                    raise Problem(412, "the model was changed by somebody else; look at it again, then repeat")
+                trial = model.copy()
+                outcomes.append(change.apply(trial))
+                model = trial if _differ(model, trial) else model
+            except Exception as problem:
+                outcomes.append(problem)
+        return model, outcomes
+
+
+def _differ(before: Model, after: Model) -> bool:
+    """Whether a step was made or taken back."""
+    old, new = before.journal.steps, after.journal.steps
+    return len(old) != len(new) or (bool(old) and old[-1] is not new[-1])
+
+
+def _warm(model: Model) -> Model:
+    """A model that computes nothing of its own when it is asked, so that many may ask it at once."""
+    if model.names:
+        nothing = [branch.prototypes.means()[:1] for branch in model.branches]
+        model.scores(nothing)
+        model.evidence(nothing)
+    return model
+
+
+def _identity(path: Path) -> tuple[int, int, int, int]:
+    """What a file replaced by another one does not have in common with it; opened, because NFS then asks the server."""
+    try:
+        with path.open("rb") as file:
+            facts = os.fstat(file.fileno())
+    except OSError as problem:
+        raise FscilError(
+            f"{path} cannot be opened ({problem.strerror}); give a model file made by fscil learn"
+        ) from problem
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size

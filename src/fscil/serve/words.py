@@ -1,0 +1,67 @@
+"""What the library says, put into the shapes that are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import Response
+
+from fscil.errors import FscilError
+from fscil.serve.shapes import Guess, Missed, Near, ReviewFacts, Told
+from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.corrections import places
+from fscil.teach.lessons.looking import Seen, answers
+from fscil.teach.lessons.nearest import Neighbour, nearest
+from fscil.teach.lessons.review import Review
+from fscil.teach.seeing.photos import Upload
+
+
+def tag(response: Response, model: Model) -> str:
+    """The revision of a model, which is also the entity tag of an answer."""
+    revision = model.revision or ""
+    response.headers["ETag"] = f'"{revision}"'
+    return revision
+
+
+def told(model: Model, photos: Sequence[Upload], seen: Seen, top: int, near: int) -> list[Told]:
+    """What a model says about photos that were looked at."""
+    said, taught = answers(model, seen.features, top), places(model)
+    neighbours = _neighbours(model, seen, near)
+    return [
+        Told.model_validate(
+            {
+                "photo": photos[position].name,
+                "digest": digest.hex(),
+                "class": str(answer.best[0][0]),
+                "known": answer.known,
+                "like_none": answer.rejected,
+                "taught_as": str(taught[digest]) if digest in taught else None,
+                "text": answer.text(),
+                "best": [Guess.model_validate({"class": str(name), "probability": p}) for name, p in answer.best],
+                "nearest": [_near(one) for one in some],
+            }
+        )
+        for position, digest, answer, some in zip(seen.positions, seen.digests, said, neighbours, strict=True)
+    ]
+
+
+def _neighbours(model: Model, seen: Seen, most: int) -> list[list[Neighbour]]:
+    try:
+        return nearest(model, seen.features, most) if most else [[] for _ in seen.positions]
+    except FscilError:  # it keeps no features
+        return [[] for _ in seen.positions]
+
+
+def _near(one: Neighbour) -> Near:
+    return Near.model_validate({"digest": one.photo.hex(), "class": str(one.name), "likeness": one.likeness})
+
+
+def review_facts(review: Review) -> ReviewFacts:
+    """A leave-one-out line as it is sent."""
+    wrong = [(photo, a) for photo, a, miss in zip(review.photos, review.answers, review.missed, strict=True) if miss]
+    missed = [
+        Missed(photo=photo, said=None if answer.best[0][0] == review.name else str(answer.best[0][0]))
+        for photo, answer in wrong
+    ]
+    facts = {"class": str(review.name), "recognised": review.recognised, "photos": len(review.photos)}
+    return ReviewFacts.model_validate({**facts, "missed": missed, "text": review.text()})
