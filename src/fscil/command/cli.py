@@ -49,6 +49,10 @@ def run(
     devices: Annotated[Count, Parameter(help="processes that share the work, one per GPU or CPU core")] = 1,
     precision: Annotated[Precision, Parameter(help="auto: the faster one, found by a short measurement")] = "auto",
     out: Out = Path("runs"),
+    keep_features: Annotated[
+        bool,
+        Parameter(help="keep features of frozen encoders in OUT/cache, for other runs", negative=()),
+    ] = False,
     plan: Annotated[
         bool, Parameter(help="print settings, and compute, memory and time of the base session, and stop", negative=())
     ] = False,
@@ -74,6 +78,7 @@ def run(
             devices=devices,
             precision=precision,
             command=_command(),
+            keeps_features=keep_features,
         )
         for name in choices.method_names(method)
         for number in range(seed, seed + seeds)

@@ -12,15 +12,13 @@ from fscil.data.episodes import Sampling, class_pool
 from fscil.data.images import Framing
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
-from fscil.methods.shared.balance import check_held_out, kept_from_training
+from fscil.methods.shared.balance import check_held_out
 from fscil.methods.shared.base import OWN_BASE, base_plan, label_rows
-from fscil.methods.shared.method import PlannedStage, embed_all
+from fscil.methods.shared.method import PlannedStage
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fscil.methods.kt_rcnet import Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
@@ -43,11 +41,9 @@ def check_base(method: Method, base: Session) -> None:
 
 
 @torch.no_grad()
-def fitted_scale(method: Method, embed: Callable[[Tensor], Tensor], base: Session, framing: Framing, run: Run) -> float:
-    """The factor of f2's features at which softmax(s r2) best predicts images that were kept from training."""
-    held_out = kept_from_training(base)
-    f = embed_all(embed, held_out, framing, run)
-    y = label_rows(method.W2.classes)[held_out.labels]
+def fitted_scale(method: Method, f: Tensor, labels: Tensor) -> float:
+    """The factor of f2's features at which softmax(s r2) best predicts features (n, d) kept from training."""
+    y = label_rows(method.W2.classes)[labels]
     factors = SCALES / method.branches[1].feature_scale
     losses = losses_at_scales(factors, f, method.W2.means(), y, method.config.scale)
     return float(factors[losses.argmin()])

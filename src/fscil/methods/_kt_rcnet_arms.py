@@ -19,7 +19,6 @@ from fscil.data.sessions import Session
 from fscil.methods._kt_rcnet import SCALES
 from fscil.methods._kt_rcnet_twins import TURNS, turned_features, twin_features
 from fscil.methods.shared.base import freeze, label_rows
-from fscil.methods.shared.method import embed_all
 from fscil.methods.shared.resa import Cached, dropped, map_loss, pool_of, sample
 from fscil.nn.heads import EuclidHead
 from fscil.nn.relations import cosine, euclid, losses_at_scales, mean_of_labels
@@ -168,7 +167,7 @@ class Mapped(Student):
         c = method.config
         freeze(method.f2)
         framing = method.test_framing(base, c.task_pixels)
-        upright = embed_all(method.represent, base.train, framing, run)
+        upright = turned_features(method, base, run, framing, 0)
         twins = twin_features(method, base, run, framing) if c.asks_for_twins else None
         self.cached = Cached(upright, twins, self.label_rows[base.train.labels])
         self.means = mean_of_labels(upright, self.cached.rows)[1]

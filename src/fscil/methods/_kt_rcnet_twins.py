@@ -6,15 +6,17 @@ makes RESA-M and RESA-C at `trains = "map"` approximate.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fscil.data.episodes import derangement, mixing_share, mixture
+from fscil.data.episodes import Mix, Synthesis, derangement, mixing_share, mixture
 from fscil.data.images import Framing
 from fscil.data.sessions import Session
-from fscil.methods.shared.method import embed_all
+from fscil.methods.shared.method import frozen_features
+from fscil.nn.branches import Look, View
+from fscil.nn.encoders import Encoder
 from fscil.running.training import Run
 
 if TYPE_CHECKING:
@@ -32,17 +34,32 @@ def twin_features(method: Method, base: Session, run: Run, framing: Framing) -> 
 
 def turned_features(method: Method, base: Session, run: Run, framing: Framing, turns: int) -> Tensor:
     """Features (n, d) of f2 of all base images after some quarter turns."""
-    return embed_all(lambda x: method.represent(torch.rot90(x, turns, (-2, -1))), base.train, framing, run)
+    (f,) = frozen_features([Look(method.f2, View(turns=turns))], base.train, framing, run)
+    return method.represented(f)
+
+
+class Mixed(NamedTuple):
+    """f2's look at base images, each mixed with a partner: one share and one box for all, the same for every seed."""
+
+    encoder: Encoder
+    view: tuple[Synthesis, Mix, int]  # the last: which of the kinds
+
+    def features(self, base: Session, framing: Framing, run: Run) -> Tensor:
+        """Features (n, d) of all mixtures."""
+        synthesis, mix, kind = self.view
+        rng = torch.Generator().manual_seed(kind)
+        lam, partners = mixing_share(rng), partners_of(base.train.labels, mix == "inter", rng)
+        pairs = zip(run.batches(base.train, framing), run.batches(base.train.select(partners), framing), strict=True)
+        mixtures = (mixture(x, other, synthesis, lam, torch.Generator().manual_seed(kind)) for x, other in pairs)
+        return torch.cat([self.encoder(x) for x in mixtures])
 
 
 @torch.no_grad()
 def mixed_features(method: Method, base: Session, run: Run, framing: Framing, kind: int) -> Tensor:
-    """Features (n, d) of f2 of all base images, each mixed with a partner: one share and one box for the kind."""
-    synthesis, lam = method.config.synthesis, mixing_share(run.rng("share of the twins", kind))
-    partners = partners_of(base.train.labels, method.config.mix == "inter", run.rng("partners of the twins", kind))
-    pairs = zip(run.batches(base.train, framing), run.batches(base.train.select(partners), framing), strict=True)
-    box = ("box of the twins", kind)
-    return torch.cat([method.represent(mixture(x, other, synthesis, lam, run.rng(*box))) for x, other in pairs])
+    """Features (n, d) of f2 of all base images, each mixed with a partner."""
+    look = Mixed(method.f2, (method.config.synthesis, method.config.mix, kind))
+    (f,) = run.features([look], base.train, framing, lambda _: [look.features(base, framing, run)])
+    return method.represented(f)
 
 
 def partners_of(labels: Tensor, of_another_class: bool, rng: torch.Generator) -> Tensor:

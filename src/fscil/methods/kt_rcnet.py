@@ -27,11 +27,19 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods._kt_rcnet import check_base, estimate_statistics, fitted_scale, planned
 from fscil.methods._kt_rcnet_arms import complement
-from fscil.methods.shared.balance import fitted_weight
+from fscil.methods.shared.balance import fitted_weight, kept_from_training
 from fscil.methods.shared.base import another_start, fit_another, fit_cosine_classifier, freeze
-from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch, embed_all
+from fscil.methods.shared.method import (
+    Common,
+    Frozen,
+    PlannedStage,
+    compared_features,
+    cosine_branch,
+    frozen_features,
+    pooled_features,
+)
 from fscil.methods.shared.resa import Objective, Seen, task_loss
-from fscil.nn.branches import Branch, Branches
+from fscil.nn.branches import UPRIGHT, Branch, Branches, Look
 from fscil.nn.encoders import Encoder
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import class_means, cosine
@@ -199,17 +207,22 @@ class Method(Frozen):
         """
         c, (B, C) = self.config, self.branches
         if c.whiten_first:
-            pooled = embed_all(C.eval().pooled, base.train, self.test_framing(base), run)
+            pooled = pooled_features(C.eval(), base.train, self.test_framing(base), run)
             C.whiten(pooled, base.train.labels, c.shrinkage)
         if c.uses_W1:
             self.weight_computing(B, base, run)  # Eq. 3
         if c.uses_W1 and c.W1 == "learned":
             self.take_learned(base, learned)
         self.weight_computing(C, base, run)  # Eq. 4
-        framing = self.test_framing(base, c.task_pixels)
-        self.multiply_features(c.feature_scale or fitted_scale(self, self.represent, base, framing, run))
+        self.multiply_features(c.feature_scale or self.first_scale(base, run))
         if c.complement != "tied":
             complement(self, base, run)
+
+    def first_scale(self, base: Session, run: Run) -> float:
+        """The feature scale with which complementary learning begins."""
+        held_out, framing = kept_from_training(base), self.test_framing(base, self.config.task_pixels)
+        (f,) = frozen_features([Look(self.f2, UPRIGHT)], held_out, framing, run)
+        return fitted_scale(self, self.represented(f), held_out.labels)
 
     def read_out(self, base: Session, run: Run, learned: Tensor) -> None:
         """W1 and W2 of the base classes with which new classes will be compared, and what is fitted to them."""
@@ -221,7 +234,9 @@ class Method(Frozen):
         if c.W1 == "learned":
             self.take_learned(base, learned)
         if c.fits_scale_again:
-            self.multiply_features(fitted_scale(self, C.embed, base, self.test_framing(base), run))
+            held_out = kept_from_training(base)
+            (f,) = compared_features([C], held_out, self.test_framing(base), run)
+            self.multiply_features(fitted_scale(self, f, held_out.labels))
         if not c.complement_weight:
             C.weight.fill_(fitted_weight(self, base, run))
 
@@ -241,8 +256,9 @@ class Method(Frozen):
         """Class means of all base images, with the batch statistics of inference, in the size of the tasks."""
         branch.eval()
         branch.prototypes.clear()
-        f = embed_all(branch.encode, base.train, self.test_framing(base, self.config.task_pixels), run)
-        branch.prototypes.add(base.train.labels, f @ branch.whitening)
+        framing = self.test_framing(base, self.config.task_pixels)
+        (f,) = frozen_features([Look(branch.encoder, UPRIGHT)], base.train, framing, run)
+        branch.prototypes.add(base.train.labels, branch.scaled(f) @ branch.whitening)
 
     def take_learned(self, base: Session, learned: Tensor) -> None:
         """The learned weights (classes, d) as W1 of the base classes, as in the authors' code."""
@@ -276,7 +292,11 @@ class Method(Frozen):
 
     def represent(self, images: Tensor) -> Tensor:
         """f2 of images (n, 3, p, p) -> (n, d), whitened where C already is."""
-        return self.branches[1].encode(images) @ self.branches[1].whitening
+        return self.represented(self.f2(images))
+
+    def represented(self, f: Tensor) -> Tensor:
+        """Features (n, d) of f2 on the scale at which relations are measured, whitened where C already is."""
+        return self.branches[1].scaled(f) @ self.branches[1].whitening
 
     def plan(self, base: Session) -> list[PlannedStage]:
         return planned(self, base)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,16 +16,49 @@ from fscil.nn.whitening import Whitening, spread, whitening
 Views = Literal["one", "flip", "flip+shift"]
 
 
+class View(NamedTuple):
+    """One way to look at images (n, 3, p, p)."""
+
+    shift: int = 0  # by -1 or 1 pixel along the diagonal
+    mirrored: bool = False
+    turns: int = 0  # quarters
+
+    def of(self, images: Tensor) -> Tensor:
+        if self.shift:
+            p, q = images.shape[-2:]
+            start = 1 + self.shift
+            images = F.pad(images, (1, 1, 1, 1), mode="reflect")[..., start : start + p, start : start + q]
+        if self.mirrored:
+            images = images.flip(-1)
+        return torch.rot90(images, self.turns, (-2, -1)) if self.turns else images
+
+
+UPRIGHT = View()
+SHIFTED = (UPRIGHT, View(shift=-1), View(shift=1))
+TEST_VIEWS: Mapping[Views, tuple[View, ...]] = MappingProxyType(
+    {
+        "one": (UPRIGHT,),
+        "flip": (UPRIGHT, View(mirrored=True)),
+        "flip+shift": (*SHIFTED, *(view._replace(mirrored=True) for view in SHIFTED)),
+    }
+)
+
+
 def test_views(images: Tensor, views: Views) -> list[Tensor]:
     """The views of images (n, 3, p, p) whose features are averaged: as they are, shifted by a pixel, mirrored."""
-    shown = [images]
-    if views == "flip+shift":
-        padded = F.pad(images, (1, 1, 1, 1), mode="reflect")
-        p, q = images.shape[-2:]
-        shown += [padded[..., :p, :q], padded[..., 2 : p + 2, 2 : q + 2]]
-    if views != "one":
-        shown += [view.flip(-1) for view in shown]
-    return shown
+    return [view.of(images) for view in TEST_VIEWS[views]]
+
+
+class Look(NamedTuple):
+    """A view of images through an encoder."""
+
+    encoder: Encoder
+    view: View
+
+    def at(self, images: Tensor) -> Tensor:
+        """Features (n, dim) of images (n, 3, p, p)."""
+        features: Tensor = self.encoder(self.view.of(images))
+        return features
 
 
 class Branch(nn.Module):
@@ -60,12 +93,19 @@ class Branch(nn.Module):
 
         `encoder` is one that computes the same as the branch's own, faster.
         """
-        f: Tensor = (self.encoder if encoder is None else encoder)(images)
+        return self.scaled((encoder or self.encoder)(images))
+
+    def scaled(self, f: Tensor) -> Tensor:
+        """The encoder's features (n, dim) on the scale at which relations are measured."""
         return self.feature_scale * (F.normalize(f, dim=1) if self.unit else f)
 
     def pooled(self, images: Tensor, encoder: Encoder | None = None) -> Tensor:
         """Features (n, dim) averaged over the test views."""
-        return torch.stack([self.encode(view, encoder) for view in test_views(images, self.views)]).mean(0)
+        return self.average([(encoder or self.encoder)(view) for view in test_views(images, self.views)])
+
+    def average(self, features: Iterable[Tensor]) -> Tensor:
+        """The encoder's features of the test views, each (n, dim), as one."""
+        return torch.stack([self.scaled(f) for f in features]).mean(0)
 
     def embed(self, images: Tensor) -> Tensor:
         """Features (n, dim) as they are compared: averaged over the test views and whitened."""
@@ -95,7 +135,7 @@ class Branch(nn.Module):
     @property
     def passes(self) -> int:
         """Encoder passes that `embed` makes per image."""
-        return len(test_views(torch.zeros(1, 3, 4, 4), self.views))
+        return len(TEST_VIEWS[self.views])
 
     def relate(self, features: Tensor) -> Tensor:
         """Weighted relations (n, classes) of features (n, dim)."""

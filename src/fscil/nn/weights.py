@@ -7,6 +7,9 @@ from torch import Tensor, nn
 
 from fscil.errors import FscilError
 
+BASE_STATE = "state-00.safetensors"  # of a run folder: what its base session has learned
+FIRST_ENCODER = "branches.0.encoder."
+
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors (or weights-only .pt/.pth) file by name."""
@@ -25,6 +28,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise FscilError(f"{path} holds no table of weights by name; give a state_dict")
     return state
+
+
+def encoder_of_run(folder: Path) -> dict[str, Tensor]:
+    """The tensors of the first encoder of a run, as its base session left it."""
+    state = read_weights(folder / BASE_STATE)
+    encoder = {name.removeprefix(FIRST_ENCODER): tensor for name, tensor in state.items() if FIRST_ENCODER in name}
+    if not encoder:
+        raise FscilError(f"{folder} holds a run without a first branch; give --weights a run of cosine or kt_rcnet")
+    return encoder
 
 
 def load_weights(net: nn.Module, path: Path) -> None:

@@ -27,6 +27,7 @@ from fscil.nn import encoders
 from fscil.running import planning, protocol
 from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
+from fscil.running.inherited import check_inherited
 from fscil.running.runfolder import RunFolder
 from fscil.running.training import CHECKPOINT_SECONDS, Run
 from fscil.settings import default_recipe, from_dict, resolve, to_dict
@@ -60,6 +61,7 @@ class RunSpec:
     command: str = ""
     variant: str = ""  # what tells this run from others of its recipe in the same `out`
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints in a stage of training
+    keeps_features: bool = False  # features of frozen encoders are kept in the cache below `out`, for other runs
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed <= LARGEST_SEED:
@@ -102,7 +104,16 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     folder.open(describe(e, method, sessions, precision), defaults(e))
     with closing(folder):
         cache = e.out / "cache"
-        run = Run(folder, e.seed, cache, devices, precision["used"], sessions.base_fingerprint(), e.checkpoint_seconds)
+        run = Run(
+            folder,
+            e.seed,
+            cache,
+            devices,
+            precision["used"],
+            sessions.base_fingerprint(),
+            e.checkpoint_seconds,
+            keeps_features=e.keeps_features,
+        )
         protocol.follow(method, sessions, run, tell if folder.writable else None)
         devices.agree("finished")  # nobody leaves before the first process has written everything
     return sessions, method
@@ -145,6 +156,7 @@ def precision_of(experiment: RunSpec, folder: RunFolder, device: torch.device) -
 def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
     """The untrained method; its weights depend on the seed alone."""
     c = experiment.config
+    check_inherited(experiment.dataset, c, experiment.protocol)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(experiment.seed)
         encoder = encoders.build(c.encoder, c.pixels, c.weights).to(device).to(memory_format=torch.channels_last)

@@ -75,12 +75,13 @@ def run(
     root: str | Path | None = None,
     out: str | Path = "runs",
     precision: str = "auto",
+    keep_features: bool = False,
     **settings: Any,
 ) -> Outcome:
     """Runs a method on a data set, or the rest of it where the run folder holds its beginning.
 
     `settings` are those of the method (`way=5`, `base={"epochs": 3}`) and of the sessions (`shots=10`, `tune=True`),
-    under the names they have on the command line.
+    under the names they have on the command line. `keep_features` keeps those of frozen encoders for other runs.
     """
     choice = resolved(method, dataset, recipe, dotted(settings))
     spec = RunSpec(
@@ -93,6 +94,7 @@ def run(
         seed=seed,
         out=Path(out),
         precision=precision,
+        keeps_features=keep_features,
         command=f"fscil.run({method!r}, {dataset!r}, seed={seed}, recipe={choice.recipe!r}, **{settings})",
     )
     sessions, learned = trained(spec)

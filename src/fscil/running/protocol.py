@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.data.images import Framing, Images
 from fscil.data.sessions import Benchmark, Session
-from fscil.methods.shared.method import Method, Prototypical
+from fscil.methods.shared.method import Method, Prototypical, compared_features
 from fscil.running.costs import Cost, peak_memory
 from fscil.running.progress import Bar
 from fscil.running.training import Run
@@ -87,8 +87,7 @@ class Tester:
         """
         sizes = [len(self.benchmark.test_indices(t)) for t in range(session + 1)]
         for part in torch.split(torch.arange(len(images)), sizes)[self.encoded :]:
-            shown = self._shown(images.select(part), framing, "encoding test images")
-            self.features += [method.embed(x) for x in shown]
+            self.features.append(compared_features(method.branches, images.select(part), framing, self.run))
         self.encoded = len(sizes)
         return [torch.cat(parts) for parts in zip(*self.features, strict=True)]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +18,17 @@ import fscil
 from fscil.data.images import Framing, Images
 from fscil.errors import FscilError
 from fscil.files import alone, remove_abandoned
+from fscil.nn import compute
 from fscil.nn.compute import Meter, counting
 from fscil.running.costs import Cost, Stopwatch
 from fscil.running.descent import Descent
 from fscil.running.devices import Devices
+from fscil.running.features import FeatureFolder, Way
 from fscil.running.runfolder import RunFolder
 from fscil.running.stages import Epoch, Loop
 from fscil.tensors import digest, load_into, read_tensors, write_tensors
 
+AnyWay = TypeVar("AnyWay", bound=Way)
 CHECKPOINT_SECONDS = 120.0
 DECISIVE = (  # source files that decide what training computes, as patterns below the package
     "nn/*.py",
@@ -49,6 +52,7 @@ class Run:
     precision: str = "float32"
     fingerprint: str = ""  # digest of the base session, so that nothing cached is shared between different data
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints of a stage; 0: after every step
+    keeps_features: bool = False  # features of frozen encoders are kept in the cache, for other runs
     session: int = 0
     stages: list[Cost] = field(default_factory=list)
     meter: Meter = field(default_factory=Meter)
@@ -83,12 +87,16 @@ class Run:
         with torch.random.fork_rng(devices=[]):  # random layers are seeded step by step
             yield from loop.epochs()
 
+    @property
+    def _surroundings(self) -> dict[str, Any]:
+        """What else decides the numbers that are computed: arithmetic, devices and code."""
+        machine = {"precision": self.precision, "devices": self.world, "torch": torch.__version__}
+        return {**machine, "fscil": fscil.__version__, "code": code_digest()}
+
     def cached(self, name: str, key: dict[str, Any], module: nn.Module, make: Callable[[], None]) -> None:
         """Fills `module` by `make()`, or by what another run made of the same module with this key on the same data."""
         start = {"start": digest(module.state_dict()), "data": self.fingerprint, "seed": self.seed}
-        machine = {"precision": self.precision, "devices": self.world, "torch": torch.__version__}
-        code = {"fscil": fscil.__version__, "code": code_digest()}
-        full = json.dumps({**key, **start, **machine, **code}, sort_keys=True)
+        full = json.dumps({**key, **start, **self._surroundings}, sort_keys=True)
         file = self.cache / f"{name}-{hashlib.sha256(full.encode()).hexdigest()[:16]}.safetensors"
         with self._sole_maker(file):
             if self.devices.agree(file.exists()):
@@ -107,6 +115,29 @@ class Run:
             notes = {"key": key, "stages": [vars(stage) for stage in self.stages[before:]]}
             remove_abandoned(self.cache)
             write_tensors(file, module.state_dict(), notes)
+
+    def features(
+        self,
+        looks: Sequence[AnyWay],
+        images: Images,
+        framing: Framing,
+        make: Callable[[Sequence[AnyWay]], list[Tensor]],
+    ) -> list[Tensor]:
+        """Features (n, dim) for each look, by `make` or from another run; compute counts as if all had been made."""
+        if not self.keeps_features:
+            return make(looks)
+        folder = FeatureFolder(self.cache, self._surroundings)
+        files = [folder.file(look, images, framing) for look in looks]
+        features = {file: folder.read(file) for file in files if file.exists()}
+        missing = {file: look for file, look in zip(files, looks, strict=True) if file not in features}
+        for file, made in zip(missing, make([*missing.values()]) if missing else [], strict=True):
+            features[file] = made
+            if self.folder.writable:
+                folder.write(file, made)
+        taken = sum(look.encoder.macs(framing.pixels) for look in looks)
+        taken -= sum(look.encoder.macs(framing.pixels) for look in missing.values())
+        compute.add(taken * len(images))
+        return [features[file] for file in files]
 
     def _take(self, file: Path, key: str, module: nn.Module) -> None:
         """Loads a cached module; what it cost counts as if this run had trained it."""

@@ -9,7 +9,7 @@ from fscil.data.images import Images
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
 from fscil.methods.shared.base import label_rows
-from fscil.methods.shared.method import Taught, embed_all
+from fscil.methods.shared.method import Taught, compared_features
 from fscil.nn.branches import Branch
 from fscil.nn.relations import mean_of_labels, relate
 from fscil.running.training import Run
@@ -41,7 +41,7 @@ def fitted_weight(method: Taught, base: Session, run: Run) -> float:
     """
     held_out = kept_from_training(base)
     y = label_rows(method.classes)[held_out.labels]
-    features = [embed_all(branch.embed, held_out, method.test_framing(base), run) for branch in method.branches]
+    features = compared_features(method.branches, held_out, method.test_framing(base), run)
     place = torch.cat([torch.arange(count) for count in y.unique_consecutive(return_counts=True)[1].tolist()])
     support = place < min(PSEUDO_SHOTS, method.config.held_out // 2)
     right = torch.zeros(len(WEIGHTS))

@@ -90,7 +90,8 @@ def fit_base(
     c, settings = method.config, to_dict(method.config)
 
     def fit() -> None:
-        prepare(method, net.encoder, session, run)
+        if not c.weights:
+            prepare(method, net.encoder, session, run)
         train_classifier(method, stage, net, session, training or c.base, run, loss)
 
     run.cached(stage, {**{name: settings[name] for name in DECIDED_BY}, **kind}, net, fit)

