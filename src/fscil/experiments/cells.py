@@ -91,6 +91,7 @@ def _run(experiment: Experiment, arm: Arm, place: Settings, seed: int, surroundi
         precision=surroundings.precision,
         command=surroundings.command,
         variant=variant(arm, place),
+        keeps_features=True,
     )
 
 
