@@ -65,7 +65,7 @@ def test_a_finished_experiment_is_kept_and_more_seeds_are_added(fscil_command: F
     assert float(some["Avg difference"]) == pytest.approx(gap, abs=2e-4)
     assert float(some["Avg low"]) <= gap <= float(some["Avg high"])
     assert "| some | none | 3 |" in (out / "differences.md").read_text()
-    assert len(list((out / "cache").glob("*.safetensors"))) == 3  # both arms share the base of a seed
+    assert len(list((out / "cache").glob("base-*.safetensors"))) == 3  # both arms share the base of a seed
 
 
 def test_a_failed_cell_is_listed_and_stops_nothing(fscil_command: Fscil) -> None:
