@@ -38,7 +38,7 @@ from fscil.nn.encoders import Encoder
 from fscil.report.results import rounded, to_text, without_folders
 from fscil.running.experiment import cpu_name, git_hash
 from fscil.teach.base.fitting import Learned, Wish, fit
-from fscil.teach.base.learning import rows_of
+from fscil.teach.base.planning import rows_of
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import Origin

@@ -12,7 +12,7 @@ os.environ.setdefault("FSCIL_RUNTIME", "torch")  # what is in the user's cache i
 import pytest
 import torch
 
-from albums import album, birds, birds_file, hoopoes, learned_file  # noqa: F401 (fixtures)
+from albums import album, birds, birds_file, complemented, hoopoes, learned_file  # noqa: F401 (fixtures)
 from commands import fscil_command  # noqa: F401 (fixture)
 from fscil.data import Protocol
 from fscil.data.sessions import Benchmark

@@ -17,7 +17,7 @@ from torch import Tensor
 from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.nn.branches import Views
-from fscil.teach.base import learning
+from fscil.teach.base import learning, planning
 from fscil.teach.base.fitting import Wish
 from fscil.teach.knowledge import backbones
 from fscil.teach.lessons import correcting, inputs, teaching
@@ -247,7 +247,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         order = inputs.sorted_order(names)
         called = [names[i] for i in order]
         model = backbones.of_features(X.shape[1])
-        plan = learning.plan_for(model, called, self.strength, self.random_state)
+        plan = planning.plan_for(model, called, self.strength, self.random_state)
         wish = Wish(strength=plan.strength, false_acceptance=self.false_acceptance, seed=self.random_state)
         told = learning.learn_table(model, inputs.table(X[order]), called, wish)
         self.model_ = model

@@ -7,9 +7,12 @@ import pytest
 from PIL import Image
 
 from fscil.teach.base import learning
+from fscil.teach.base.fitting import fit_readout
+from fscil.teach.base.planning import rows_of
 from fscil.teach.base.transfer import Settings
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.looking import look
 from fscil.teach.storage import modelfile
 
 BIRDS = ("crow", "jay", "kite", "owl", "robin", "wren")
@@ -61,6 +64,18 @@ def learned_file(album: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def birds(learned_file: Path) -> Model:
     """A model of its own that knows the album."""
     return modelfile.load(learned_file)
+
+
+@pytest.fixture
+def complemented(album: Path) -> Model:
+    """A model that knows the album by two relations, both of which have a say."""
+    model = empty_model()
+    seen = look(model, sorted(album.glob("*/*.png")))
+    names = [photo.parent.name for photo in sorted(album.glob("*/*.png"))]
+    features = fit_readout(model.branches, seen.features, rows_of(names))
+    model.branches[1].weight.fill_(1.0)
+    model.begin(names, features, seen.digests)
+    return model
 
 
 @pytest.fixture

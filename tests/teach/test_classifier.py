@@ -188,7 +188,7 @@ def test_a_loaded_classifier_can_be_taught_and_pickled(fitted: Classifier, tmp_p
 def test_unreadable_photos_warn_when_learned_and_stop_a_prediction(fitted: Classifier, tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_text("no photo")
     paths = [*photos(tmp_path / "x", 3, range(4)), *photos(tmp_path / "y", 4, range(4)), tmp_path / "broken.jpg"]
-    with pytest.warns(UserWarning, match=r"1 of 9 photos left out: .*broken.jpg is no picture"):
+    with pytest.warns(UserWarning, match=r"1 of 9 photos skipped: .*broken.jpg is no picture"):
         model = tiny().fit(paths, ["x"] * 4 + ["y"] * 5)
     assert model.predict(paths[:1]).tolist() == ["x"]
     with pytest.raises(FscilError, match=r"nothing was predicted: 1 of 2 photos"):
@@ -251,7 +251,7 @@ def test_fit_forgets_of_what_kind_the_classes_were() -> None:
 
 def test_photos_that_are_left_out_of_fit_are_named(tmp_path: Path) -> None:
     crows, jays = photos(tmp_path / "crow", 0, range(4)), photos(tmp_path / "jay", 1, range(4))
-    with pytest.warns(UserWarning, match=r"left out, because the same photo was taught as another class: .*3.png"):
+    with pytest.warns(UserWarning, match=r"skipped, because the same photo was taught as another class: .*3.png"):
         tiny().fit([*crows, *jays, crows[3]], ["crow"] * 4 + ["jay"] * 5)
 
 

@@ -109,7 +109,7 @@ def test_evaluation_for_programs(fscil_command: Fscil, birds_file: Path, mislabe
     assert code == 0
     assert (
         complaints
-        == "fscil: 1 of 12 photos left out: test/owl/empty.png is empty (0 bytes)\nfscil: page: sub/why.html\n"
+        == "fscil: 1 of 12 photos skipped: test/owl/empty.png is empty (0 bytes)\nfscil: page: sub/why.html\n"
     )
     assert told["photos"] == 11
     assert told["metrics"]["accuracy"] == 62.5

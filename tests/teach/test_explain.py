@@ -14,24 +14,24 @@ from fscil.teach.outputs import explain
 pytest.importorskip("pytorch_grad_cam", reason="explain needs the extra fscil[explain]")
 
 
-def test_the_picture_shows_photo_and_maps_of_what_has_a_say(birds: Model, album: Path, tmp_path: Path) -> None:
+def test_the_picture_shows_photo_and_maps_of_what_has_a_say(
+    birds: Model, complemented: Model, album: Path, tmp_path: Path
+) -> None:
     said = explain.explain(birds, album / "owl" / "0.png", tmp_path / "why.png")
     assert "the relations to 'owl'" in said
     drawn = Image.open(tmp_path / "why.png")
     assert 1 < drawn.width / drawn.height < 3  # one relation has a say
-    birds.branches[1].weight.fill_(1.0)
-    explain.explain(birds, album / "owl" / "0.png", tmp_path / "why.png")
+    explain.explain(complemented, album / "owl" / "0.png", tmp_path / "why.png")
     drawn = Image.open(tmp_path / "why.png")
     assert drawn.width > 3 * drawn.height  # both relations and their sum
-    parameters = [parameter for branch in birds.branches for parameter in branch.parameters()]
+    parameters = [parameter for branch in complemented.branches for parameter in branch.parameters()]
     assert all(not parameter.requires_grad and parameter.grad is None for parameter in parameters)
 
 
-def test_a_map_follows_what_the_relation_sees(birds: Model) -> None:
-    birds.branches[1].weight.fill_(1.0)
+def test_a_map_follows_what_the_relation_sees(complemented: Model) -> None:
     image = torch.zeros(1, 3, 32, 32)
     image[..., 16:, 16:] = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(0))
-    for branches in ([birds.branches[0]], [birds.branches[1]], list(birds.branches)):
+    for branches in ([complemented.branches[0]], [complemented.branches[1]], list(complemented.branches)):
         heat = explain.heat(branches, image, 2)
         assert heat.shape == (32, 32)
         assert np.isfinite(heat).all()

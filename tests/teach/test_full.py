@@ -14,7 +14,7 @@ from albums import BIRDS, photos, picture
 from fscil import methods, settings
 from fscil.command import cli
 from fscil.errors import FscilError
-from fscil.teach.base import full, learning
+from fscil.teach.base import full, learning, planning
 from fscil.teach.knowledge import backbones
 from fscil.teach.lessons.looking import answers, look
 from fscil.teach.storage import modelfile
@@ -67,7 +67,7 @@ def test_a_folder_is_trained_end_to_end(trained: Path) -> None:
     assert not model.complementary
     said = (trained / "said").read_text()
     assert re.match(r"full: KT-RCNet is trained end to end; about \d+ min, the same command continues", said)
-    assert "1 of 41 photos left out" in said
+    assert "1 of 41 photos skipped" in said
     seen = look(model, [picture(kind, 30) for kind in range(4)])
     assert [answer.best[0][0] for answer in answers(model, seen.features)] == list(BIRDS[:4])
 
@@ -83,13 +83,13 @@ def test_its_run_folder_is_an_encoder(trained: Path) -> None:
     assert model.classes == ["a", "b"]
     assert model.origin.strength == "prototypes"
     with pytest.raises(FscilError, match="already brings a trained complementary branch"):
-        learning.plan_for(backbones.of_encoder(str(run)), ["a"] * 50, "transfer", 0)
+        planning.plan_for(backbones.of_encoder(str(run)), ["a"] * 50, "transfer", 0)
 
 
 def test_photos_kept_for_calibration_are_kept_from_training(trained: Path) -> None:
     parts = json.loads((trained / "full.fscil.training" / "split.json").read_text())
     sources = [f"{name}/{file.name}" for name in BIRDS[:4] for file in sorted((trained / "photos" / name).iterdir())]
-    held = learning.split([source.split("/")[0] for source in sources], 0).held
+    held = planning.split([source.split("/")[0] for source in sources], 0).held
     assert sorted(parts["test"]) == sorted(s for p, s in enumerate(sources) if p in held and "broken" not in s)
     assert not set(parts["test"]) & set(parts["train"])
     assert "crow/broken.jpg" not in parts["train"] + parts["test"]
@@ -101,7 +101,7 @@ def test_a_class_whose_kept_photo_cannot_be_read_is_trained_all_the_same(
     for kind, name in enumerate(BIRDS[:3]):
         photos(tmp_path / "photos" / name, kind, range(8))
     files = sorted((tmp_path / "photos").rglob("*.*"))
-    kept = min(learning.split([file.parent.name for file in files], 0).held)
+    kept = min(planning.split([file.parent.name for file in files], 0).held)
     files[kept].write_text("no photo")
     (tmp_path / "tiny.toml").write_text(RECIPE)
     assert modelfile.load(learn(tmp_path, monkeypatch)).classes == sorted(BIRDS[:3])

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from albums import BIRDS, empty_model, photos
 from fscil import files
 from fscil.errors import FscilError
+from fscil.teach.base import learning
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import teaching
 from fscil.teach.lessons.looking import look
@@ -141,12 +142,12 @@ DAMAGES = {
     "no photos counted": (lambda notes, tensors: tensors["branch.B.prototypes.counts"].zero_(), "branch B is not one"),
     "a prototype too few": (
         lambda notes, tensors: tensors.update(
-            {"branch.C.prototypes.counts": tensors["branch.C.prototypes.counts"][1:].clone()}
+            {"branch.B.prototypes.counts": tensors["branch.B.prototypes.counts"][1:].clone()}
         ),
         "its classes are not those of its prototypes",
     ),
     "another shape": (
-        lambda notes, tensors: tensors.update({"branch.C.prototypes.sums": torch.zeros(6, 7, dtype=torch.float64)}),
+        lambda notes, tensors: tensors.update({"branch.B.prototypes.sums": torch.zeros(6, 7, dtype=torch.float64)}),
         PART,
     ),
     "an unknown relation": (
@@ -316,3 +317,14 @@ def test_what_a_killed_process_left_is_removed(birds_file: Path) -> None:
         left.write_bytes(b"half a model")
         save(modelfile.load(birds_file), birds_file)
         assert not left.exists()
+
+
+def test_the_file_holds_nothing_of_a_branch_without_a_say(album: Path, tmp_path: Path) -> None:
+    sources = sorted(album.glob("*/*.png"))
+    model = empty_model()
+    learning.learn(model, sources, [source.parent.name for source in sources], "prototypes")
+    assert [branch.name for branch in model.branches] == ["B"]
+    modelfile.save(model, tmp_path / "a.fscil")
+    with safetensors.safe_open(tmp_path / "a.fscil", "pt") as file:
+        kept = [name for name in file.keys() if name.startswith("features.")]  # noqa: SIM118 (not a dict)
+    assert sorted(kept) == ["features.B", "features.digests"]

@@ -1,4 +1,4 @@
-"""Photos as people have them: each is read as upright RGB, or named and left out; never a traceback."""
+"""Photos as people have them: each is read as upright RGB, or named and skipped; never a traceback."""
 
 import os
 import struct
@@ -162,7 +162,7 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, kind: str) ->
     assert len(batch.crops) == 2
     assert [problem.name for problem in batch.unreadable] == [str(bad)]
     assert reason in batch.unreadable[0].reason
-    assert photos.summary(batch.unreadable, 3).startswith("1 of 3 photos left out: ")
+    assert photos.summary(batch.unreadable, 3).startswith("1 of 3 photos skipped: ")
 
 
 @pytest.mark.parametrize("white", [1.0, 255.0, 65535.0])

@@ -29,9 +29,9 @@ def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
     code, said, complaints = fscil_command(*learn)
     assert (code, "fscil:" in complaints) == (0, False)
     lines = said.splitlines()
-    assert lines[0] == "class 'nobody' has no photos and is left out"
+    assert lines[0] == "class 'nobody' has no photos and is skipped"
     assert re.match(r"prototypes: 6 classes with 37 photos; about \d+ s", lines[1])
-    assert lines[-2].startswith("1 of 37 photos left out: photos/owl/broken.jpg is no picture")
+    assert lines[-2].startswith("1 of 37 photos skipped: photos/owl/broken.jpg is no picture")
     assert lines[-1].startswith("birds.fscil: learned 6 classes from 36 photos in ")
     assert modelfile.load("birds.fscil").classes == list(BIRDS)
     code, _, complaints = fscil_command(*learn)
@@ -159,7 +159,7 @@ def test_evaluate_reports_classes_and_strangers(
     photos(tmp_path / "test" / "stranger", 90, range(5))
     (tmp_path / "test" / "stranger" / "empty.jpg").touch()
     _, said, complaints = fscil_command("evaluate", birds_file, "test")
-    assert complaints.startswith("fscil: 1 of 18 photos left out: test/stranger/empty.jpg is empty")
+    assert complaints.startswith("fscil: 1 of 18 photos skipped: test/stranger/empty.jpg is empty")
     assert "unknown photos (5 photos of stranger): 5 refused as not sure, 0.0 % taken for known" in said
     assert "known photos against unknown ones: AUROC 1.000" in said
 

@@ -73,7 +73,9 @@ def learn(
         if best:
             show.say(f"{chosen} with mirror images: {backbones.cost(model):.1f} times the compute of the default")
     model.memory.keep = keep_features == "all"
-    lesson = learning.learn(model, sources, names, strength, false_acceptance, seed=seed, tell=show.say)
+    lesson = learning.learn(
+        model, sources, names, strength, false_acceptance, seed=seed, tell=show.say, began=None if full else began
+    )
     tell_lesson(lesson, len(sources))
     (modelfile.replace if overwrite else modelfile.save_over)(model, save)
     if keep_features == "none":
@@ -112,7 +114,7 @@ def _class_folders(photos: Path) -> dict[str, list[Path]]:
 
     folders = class_folders(photos)
     for name in [name for name, found in folders.items() if not found]:
-        show.say(f"class {name!r} has no photos and is left out")
+        show.say(f"class {name!r} has no photos and is skipped")
     return folders
 
 

@@ -15,7 +15,7 @@ from fscil.errors import FscilError
 from fscil.files import write_json
 from fscil.nn.pretrained import IMAGENET
 from fscil.running.experiment import RunSpec, execute, plan
-from fscil.teach.base.learning import Tell, split
+from fscil.teach.base.planning import Tell, split
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
 from fscil.teach.seeing.photos import batches

@@ -46,9 +46,12 @@ class Recogniser:
     def __post_init__(self) -> None:
         for branch in self.branches:
             branch.eval().requires_grad_(False)
+        self._quick: dict[Encoder, Encoder] = {}
+        self._read()
+
+    def _read(self) -> None:
         self._readout = Readout(self.branches)
         self._evidence: Evidence | None = None
-        self._quick: dict[Encoder, Encoder] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_quick": {}}  # made again where the copy is used
@@ -63,6 +66,11 @@ class Recogniser:
     def complementary(self) -> bool:
         """Whether it is two relations on one frozen encoder, the second of which can be given a map of its own."""
         return len(self.branches) == 2 and self.branches[0].encoder is self.branches[1].encoder
+
+    def drop_silent(self) -> None:
+        """Lets branches go that have no say in the answer: nothing of any photo is computed or kept for them."""
+        self.branches = [branch for branch in self.branches if branch.weight]
+        self._read()
 
     @torch.no_grad()
     def embed(self, images: Tensor) -> list[Tensor]:

@@ -73,7 +73,7 @@ def correct(model: Model, name: Name, given: Sequence[Source]) -> Correction:
 
 
 def teach_none(model: Model, sources: Sequence[Source]) -> Lesson:
-    """Keeps photos that show none of the classes; photos that were taught as a class are left out and named."""
+    """Keeps photos that show none of the classes; photos that were taught as a class are skipped and named."""
     seen = look(model, sources)
     called = [name_of(sources[p], p) for p in seen.positions]
     taken, repeated, foreign = sort_out(seen.digests, [NONE] * len(called), places(model))

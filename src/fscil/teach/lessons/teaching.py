@@ -30,7 +30,7 @@ class Lesson:
 
 
 def teach(model: Model, names: Sequence[Name], sources: Sequence[Source]) -> Lesson:
-    """Adds each photo to the class of its name, new or known; photos that were taught before are left out."""
+    """Adds each photo to the class of its name, new or known; photos that were taught before are skipped."""
     return teach_seen(model, names, [name_of(source, p) for p, source in enumerate(sources)], look(model, sources))
 
 
@@ -92,7 +92,7 @@ def repeated_advice(repeated: Sequence[str], foreign: Mapping[str, Name]) -> lis
     told = [f"{count(len(repeated), 'photo')} known already and counted once: {few(repeated)}"] if repeated else []
     if foreign:
         named = [f"{photo} ({other!r})" for photo, other in foreign.items()]
-        told.append(f"left out, because the same photo was taught as another class: {few(named)}; correct moves it")
+        told.append(f"skipped, because the same photo was taught as another class: {few(named)}; correct moves it")
     return told
 
 

@@ -221,10 +221,10 @@ def digests(crops: Tensor) -> list[bytes]:
 
 
 def summary(unreadable: Sequence[Unreadable], total: int) -> str:
-    """Which photos were left out and why, in one line."""
+    """Which photos were skipped and why, in one line."""
     named = "; ".join(str(problem) for problem in unreadable[:5])
     more = f"; and {len(unreadable) - 5} more" if len(unreadable) > 5 else ""
-    return f"{len(unreadable)} of {total} photos left out: {named}{more}"
+    return f"{len(unreadable)} of {total} photos skipped: {named}{more}"
 
 
 def class_folders(root: str | Path) -> dict[str, list[Path]]:
