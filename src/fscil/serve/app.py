@@ -8,13 +8,16 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 import fscil
-from fscil.serve import asking, changing, pages, problems, watching
+from fscil.serve import asking, changing, classes, looking, pages, problems, testing, watching
 from fscil.serve.guard import Guard
 from fscil.serve.service import Service
 from fscil.serve.settings import Settings
 
 ANYWHERE = (400, 401, 403, 404, 405, 408, 413, 415, 421, 500, 503, 507)  # problems that any route may answer with
 ABOUT = "Ask a model about photos, teach it new classes from a few of them, and take anything back."
+
+
+ROUTES = [room.routes for room in (watching, asking, looking, testing, changing, classes, pages)]
 
 
 def application(settings: Settings) -> FastAPI:
@@ -38,7 +41,7 @@ def application(settings: Settings) -> FastAPI:
     )
     app.state.service = service
     problems.register(app)
-    for routes in (watching.routes, asking.routes, changing.routes, pages.routes):
+    for routes in ROUTES:
         app.include_router(routes)
     app.add_middleware(Guard, service=service)
     return app

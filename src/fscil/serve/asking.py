@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from asyncio import to_thread
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 import fscil
 from fscil.serve import words
+from fscil.serve.forms import SOME_PHOTOS
 from fscil.serve.problems import Problem, documented
 from fscil.serve.service import Served, unreadable
 from fscil.serve.settings import Settings
@@ -19,22 +20,6 @@ from fscil.teach.names import LONGEST
 from fscil.teach.seeing.photos import MOST_PIXELS
 
 LATEST = 4  # photos of a class that a list names
-FORM: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["photos"],
-                    "properties": {
-                        "photos": {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}}
-                    },
-                }
-            }
-        },
-    }
-}
 
 routes = APIRouter(prefix="/v1")
 
@@ -62,11 +47,16 @@ def _facts(model: Model, settings: Settings, revision: str) -> ModelFacts:
         undo=_undo(model),
         keeps_features=model.memory.keep,
         thumbnails=settings.thumbnails,
-        explain=model.framing is not None and importlib.util.find_spec("pytorch_grad_cam") is not None,
+        explain=can_explain(model),
         false_acceptance=model.calibration.false_acceptance,
         token_for="nothing" if settings.token is None else "changes" if settings.open_prediction else "everything",
         limits=Bounds(body_bytes=limits.body, photos=limits.photos, pixels=MOST_PIXELS, name_characters=LONGEST),
     )
+
+
+def can_explain(model: Model) -> bool:
+    """Whether answers about photos can be explained here."""
+    return model.framing is not None and importlib.util.find_spec("pytorch_grad_cam") is not None
 
 
 def _undo(model: Model) -> str | None:
@@ -101,7 +91,7 @@ async def history(service: Served, response: Response) -> History:
     return History(revision=words.tag(response, model), steps=steps)
 
 
-@routes.post("/predict", summary="What photos show", openapi_extra=FORM, responses=documented(409, 422))
+@routes.post("/predict", summary="What photos show", openapi_extra=SOME_PHOTOS, responses=documented(409, 422))
 async def predict(
     service: Served,
     request: Request,

@@ -7,9 +7,10 @@ import os
 import queue
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,13 +46,21 @@ class Task:
     features: Future[list[Tensor]]
 
 
+@dataclass(frozen=True)
+class Job:
+    """Other work that belongs to the thread of the encoder."""
+
+    work: Callable[[], Any]
+    result: Future[Any]
+
+
 class Eyes:
     """Reads and encodes photos; more than `most` may not wait."""
 
     def __init__(self, most: int):
         self._most, self._waiting = most, 0
         self._pool = ThreadPoolExecutor(DECODERS, "decoder")
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Task | Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="encoder", daemon=True)
 
     @property
@@ -78,13 +87,26 @@ class Eyes:
         """What learning and answering need of photos; called by the event loop alone."""
         if model.framing is None:
             raise Problem(409, "this model was made from ready features; it cannot look at photos")
-        if self._waiting + len(photos) > self._most:
-            raise Problem(503, "too many photos wait for an answer; try again soon", headers={"Retry-After": "1"})
-        self._waiting += len(photos)
+        self._enter(len(photos))
         try:
             return await self._seen(model, model.framing, photos)
         finally:
             self._waiting -= len(photos)
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """Has other work done by the thread of the encoder; it counts as one photo."""
+        self._enter(1)
+        try:
+            job = Job(work, Future())
+            self._tasks.put(job)
+            return await asyncio.wrap_future(job.result)
+        finally:
+            self._waiting -= 1
+
+    def _enter(self, photos: int) -> None:
+        if self._waiting + photos > self._most:
+            raise Problem(503, "too many photos wait for an answer; try again soon", headers={"Retry-After": "1"})
+        self._waiting += photos
 
     async def _seen(self, model: Model, framing: Framing, photos: Sequence[Upload]) -> Seen:
         waiting = [self._pool.submit(_cut, photo, framing) for photo in photos]
@@ -118,18 +140,21 @@ class Eyes:
         return task.features
 
     def _work(self) -> None:
-        following: Task | None = None
+        following: Task | Job | None = None
         while True:
-            first = following or self._tasks.get()
+            first, following = following or self._tasks.get(), None
             if first is None:
                 return
+            if isinstance(first, Job):
+                _finish(first)
+                continue
             tasks, following = self._gathered(first)
             tasks = [task for task in tasks if task.features.set_running_or_notify_cancel()]
             if tasks:
                 _answer(tasks)
 
-    def _gathered(self, first: Task) -> tuple[list[Task], Task | None]:
-        """Tasks that can be encoded together, and one that comes after them."""
+    def _gathered(self, first: Task) -> tuple[list[Task], Task | Job | None]:
+        """Tasks that can be encoded together, and what comes after them."""
         tasks, size = [first], len(first.crops)
         while size < AT_ONCE:
             try:
@@ -139,7 +164,7 @@ class Eyes:
             if task is None:
                 self._tasks.put(None)
                 break
-            if task.crops.shape[1:] != first.crops.shape[1:] or not same_eyes(task.model, first.model):
+            if isinstance(task, Job) or not same_eyes(task.model, first.model):
                 return tasks, task
             tasks.append(task)
             size += len(task.crops)
@@ -151,6 +176,14 @@ def _cut(photo: Upload, framing: Framing) -> Cut:
     array: np.ndarray = centre(picture, framing.pixels, framing.margin, framing.resampling).copy()
     crops = torch.from_numpy(array)[None]
     return Cut(crops[0], digests(crops)[0], are_plain(crops)[0])
+
+
+def _finish(job: Job) -> None:
+    if job.result.set_running_or_notify_cancel():
+        try:
+            job.result.set_result(job.work())
+        except Exception as problem:
+            job.result.set_exception(problem)
 
 
 def _answer(tasks: Sequence[Task]) -> None:

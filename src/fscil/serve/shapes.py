@@ -118,3 +118,92 @@ class LessonFacts(BaseModel):
     unreadable: list[PhotoProblem]
     advice: list[str]
     review: ReviewFacts | None
+
+
+class CorrectionFacts(BaseModel):
+    revision: str
+    name: str = Field(alias="class", description="where the photos count now, or were taken out of; or: none of these")
+    photos: int = Field(description="photos that were moved or taken out")
+    sources: list[str] = Field(description="classes that photos were taken out of")
+    gone: list[str] = Field(description="classes that lost their last photo and are forgotten")
+    reviews: list[ReviewFacts] = Field(description="of the classes that changed and are left")
+
+
+class NewName(BaseModel):
+    name: str
+
+
+class Renamed(BaseModel):
+    revision: str
+    name: str = Field(alias="class", description="as it is called now")
+
+
+class Forgotten(BaseModel):
+    revision: str
+    name: str = Field(alias="class")
+    erased: bool = Field(description="true: every trace is gone, and nothing before it can be undone")
+    was_base: bool = Field(description="true: what was fitted to all base classes together stays")
+
+
+class Undone(BaseModel):
+    revision: str
+    undone: str = Field(description="the change that was taken back, in words")
+
+
+class PhotoFacts(BaseModel):
+    digest: str
+    thumbnail: bool = Field(description="whether a small picture of it is kept")
+    without: str | None = Field(description="what would be said about it had it not been taught; null: not known")
+    recognised: bool | None = Field(description="whether that would be right and sure; null: not known")
+
+
+class ClassPhotos(BaseModel):
+    revision: str
+    name: str = Field(alias="class", description="or: none of these")
+    photos: list[PhotoFacts] = Field(description="the newest first")
+    text: str | None = Field(description="the leave-one-out line; null: there is nothing to ask about")
+
+
+class Place(BaseModel):
+    name: str = Field(alias="class")
+    photos: int
+    x: float = Field(description="from -1 to 1")
+    y: float = Field(description="from -1 to 1")
+
+
+class MapFacts(BaseModel):
+    revision: str
+    share: float = Field(description="share of the squared distances that two dimensions show")
+    classes: list[Place]
+
+
+class Row(BaseModel):
+    """One test photo."""
+
+    photo: str
+    truth: str
+    said: str
+    known: bool
+    probability: float = Field(ge=0, le=1)
+    stranger: bool = Field(description="the model does not know the class of this photo")
+
+
+class Confusion(BaseModel):
+    truth: str
+    said: str
+    photos: list[str]
+
+
+class EvaluationFacts(BaseModel):
+    revision: str
+    photos: int = Field(description="of classes that the model knows")
+    right: int
+    accuracy: float | None = Field(description="percent; null: no photo is of a class that the model knows")
+    accuracy_interval_95: tuple[float, float] | None = Field(description="percent")
+    not_sure: int = Field(description="photos of known classes that are not sure")
+    strangers: int = Field(description="photos of classes that the model does not know")
+    refused: int = Field(description="of these so many are not sure, as they should be")
+    taken_for_known_interval_95: tuple[float, float] | None = Field(description="share of strangers, percent")
+    confused: list[Confusion] = Field(description="pairs of classes that are confused, most often first")
+    results: list[Row] = Field(description="all photos so far; send them back as earlier with the next portion")
+    unreadable: list[PhotoProblem]

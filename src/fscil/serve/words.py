@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fastapi import Response
 
@@ -54,6 +55,11 @@ def _neighbours(model: Model, seen: Seen, most: int) -> list[list[Neighbour]]:
 
 def _near(one: Neighbour) -> Near:
     return Near.model_validate({"digest": one.photo.hex(), "class": str(one.name), "likeness": one.likeness})
+
+
+def review_line(review: Review) -> str:
+    """The line about a review whose photos are called by their digests, which are shortened."""
+    return replace(review, photos=tuple(f"photo {photo[:8]}" for photo in review.photos)).text()
 
 
 def review_facts(review: Review) -> ReviewFacts:

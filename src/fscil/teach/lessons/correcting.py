@@ -15,7 +15,7 @@ from fscil.teach.knowledge.memory import meant
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import corrections
 from fscil.teach.lessons.corrections import places
-from fscil.teach.lessons.looking import look
+from fscil.teach.lessons.looking import Seen, look
 from fscil.teach.lessons.review import Review, review_class
 from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out
 from fscil.teach.names import NONE, Name
@@ -48,8 +48,13 @@ class Chosen:
 
 def unteach(model: Model, name: Name, given: Sequence[Source], erase: bool = False) -> Correction:
     """Takes photos out of a class, or out of NONE; with `erase` every trace of them, which is final."""
+    return unteach_chosen(model, name, choose(model, given), erase)
+
+
+def unteach_chosen(model: Model, name: Name, chosen: Chosen, erase: bool = False) -> Correction:
+    """As `unteach`, with photos that are known already."""
     name = name if name == NONE else model.names[model.label(name)]
-    known, chosen = places(model), choose(model, given)
+    known = places(model)
     for photo, title in chosen.titles.items():
         if known.get(photo) != name:
             raise FscilError(_elsewhere(title, name, known.get(photo)))
@@ -59,7 +64,12 @@ def unteach(model: Model, name: Name, given: Sequence[Source], erase: bool = Fal
 
 def correct(model: Model, name: Name, given: Sequence[Source]) -> Correction:
     """Counts photos into a class, or into NONE, and out of where they were taught; those already there stay."""
-    known, chosen = places(model), choose(model, given)
+    return correct_chosen(model, name, choose(model, given))
+
+
+def correct_chosen(model: Model, name: Name, chosen: Chosen) -> Correction:
+    """As `correct`, with photos that are known already."""
+    known = places(model)
     rows = [row for row, photo in enumerate(chosen.photos) if known.get(photo) != name]
     if not rows:
         return Correction()
@@ -74,16 +84,21 @@ def correct(model: Model, name: Name, given: Sequence[Source]) -> Correction:
 
 def teach_none(model: Model, sources: Sequence[Source]) -> Lesson:
     """Keeps photos that show none of the classes; photos that were taught as a class are skipped and named."""
-    seen = look(model, sources)
-    called = [name_of(sources[p], p) for p in seen.positions]
+    return teach_none_seen(model, [name_of(source, p) for p, source in enumerate(sources)], look(model, sources))
+
+
+def teach_none_seen(model: Model, photos: Sequence[str], seen: Seen) -> Lesson:
+    """As `teach_none`, with photos that were looked at before, and what they are called."""
+    called = [photos[p] for p in seen.positions]
     taken, repeated, foreign = sort_out(seen.digests, [NONE] * len(called), places(model))
     advice = repeated_advice([called[i] for i in repeated], {called[i]: other for i, other in foreign.items()})
     if not taken and not repeated:
         why = "; ".join([*(str(problem) for problem in seen.unreadable[:3]), *advice])
         raise FscilError(f"none of the photos could be kept: {why or 'there are none'}; give other photos")
-    if taken:
-        corrections.keep_as_none(model, [seen.digests[i] for i in taken], [f[taken] for f in seen.features])
-    return Lesson(len(taken), seen.unreadable, advice)
+    kept = [seen.digests[i] for i in taken]
+    if kept:
+        corrections.keep_as_none(model, kept, [f[taken] for f in seen.features])
+    return Lesson(len(kept), seen.unreadable, advice, photos=kept)
 
 
 def choose(model: Model, given: Sequence[Source]) -> Chosen:

@@ -57,19 +57,10 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What test photos say; shares are between 0 and 1, the metrics in percent."""
+class Tally:
+    """Test photos counted."""
 
     tested: tuple[Tested, ...]
-    metrics: SessionMetrics | None  # None: no photo belongs to a class of the model
-    confidence: float  # mean probability of the class that is answered
-    accepted: float  # share of the photos of known classes that count as known
-    unknown: tuple[str, ...]  # folders of classes that the model does not know
-    unknown_photos: int  # 0: unknown photos are imitated by hiding the class of each photo
-    false_acceptance: float  # share of the unknown photos that count as known
-    auroc: float  # probability that a known photo fits better than an unknown one; nan: there are not both
-    weakest: tuple[tuple[Name, float], ...]  # classes with the lowest accuracy in percent
-    unreadable: tuple[Unreadable, ...]
 
     @property
     def wrong(self) -> list[Tested]:
@@ -90,13 +81,29 @@ class Evaluation:
     @property
     def false_acceptance_interval(self) -> tuple[float, float]:
         """The 95 % interval of the share of unknown photos that are taken for known, in percent."""
-        return interval(self.unknown_photos - self.refused, self.unknown_photos)
+        strangers = sum(one.stranger for one in self.tested)
+        return interval(strangers - self.refused, strangers)
 
     @property
     def confused(self) -> list[Pair]:
         """The pairs of known classes that are confused, most often first."""
         counts = Counter((one.truth, one.said) for one in self.wrong if not one.stranger)
         return [Pair(*pair, photos) for pair, photos in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+@dataclass(frozen=True)
+class Evaluation(Tally):
+    """What test photos say; shares are between 0 and 1, the metrics in percent."""
+
+    metrics: SessionMetrics | None  # None: no photo belongs to a class of the model
+    confidence: float  # mean probability of the class that is answered
+    accepted: float  # share of the photos of known classes that count as known
+    unknown: tuple[str, ...]  # folders of classes that the model does not know
+    unknown_photos: int  # 0: unknown photos are imitated by hiding the class of each photo
+    false_acceptance: float  # share of the unknown photos that count as known
+    auroc: float  # probability that a known photo fits better than an unknown one; nan: there are not both
+    weakest: tuple[tuple[Name, float], ...]  # classes with the lowest accuracy in percent
+    unreadable: tuple[Unreadable, ...]
 
     def lines(self) -> Iterator[str]:
         """The numbers, and the first of the wrong photos."""

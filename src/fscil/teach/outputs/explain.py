@@ -22,6 +22,7 @@ from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.looking import answers
+from fscil.teach.replies import Answer
 from fscil.teach.seeing.photos import Source, read
 
 TITLES = {"B": "base relation", "C": "complementary relation"}
@@ -41,11 +42,18 @@ class Relations(nn.Module):
 
 def explain(model: Model, photo: Source, output: Path) -> str:
     """Draws the photo and a map of each relation that has a say, for the most probable class; says what it shows."""
-    if model.framing is None:
-        raise FscilError("a model of ready features has no picture to explain")
     kind = output.suffix.removeprefix(".") or "png"
     if kind.lower() not in FigureCanvasBase.get_supported_filetypes():
         raise FscilError(f"{output}: pictures cannot be written as {kind!r}; take .png, .jpg, .webp, .svg or .pdf")
+    picture, answer = drawing(model, photo, kind)
+    write_bytes(output, picture)
+    return f"{output}: where the relations to {answer.best[0][0]!r} look in the photo ({answer.text()})"
+
+
+def drawing(model: Model, photo: Source, kind: str = "png") -> tuple[bytes, Answer]:
+    """The photo with its maps as the bytes of a picture of some kind, and the answer that they explain."""
+    if model.framing is None:
+        raise FscilError("a model of ready features has no picture to explain")
     crop = torch.from_numpy(cut_picture(read(photo, model.framing.pixels), model.framing, None).copy())
     image = finish(crop[None], model.framing, None)
     answer = answers(model, model.embed(image))[0]
@@ -54,8 +62,7 @@ def explain(model: Model, photo: Source, output: Path) -> str:
     parts = [(TITLES.get(branch.name, branch.name), [branch]) for branch in heard]
     parts += [("their sum", heard)] if len(heard) > 1 else []
     maps = [(title, heat(branches, image, column)) for title, branches in parts]
-    _draw(crop.numpy() / 255, answer.text(), maps, output, kind)
-    return f"{output}: where the relations to {answer.best[0][0]!r} look in the photo ({answer.text()})"
+    return _drawn(crop.numpy() / 255, answer.text(), maps, kind), answer
 
 
 def heat(branches: Sequence[Branch], image: Tensor, column: int) -> np.ndarray:
@@ -90,8 +97,7 @@ def _maps(activations: Tensor) -> Tensor:
     return activations.permute(0, 3, 1, 2) if rows == columns != last else activations
 
 
-def _draw(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]], output: Path, kind: str) -> None:
-
+def _drawn(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]], kind: str) -> bytes:
     figure = Figure(figsize=(3 * (len(maps) + 1), 3.8), layout="constrained")
     first, *others = figure.subplots(1, len(maps) + 1)
     first.imshow(picture)
@@ -105,4 +111,4 @@ def _draw(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]
         axes.axis("off")
     content = io.BytesIO()
     figure.savefig(content, format=kind)
-    write_bytes(output, content.getvalue())
+    return content.getvalue()

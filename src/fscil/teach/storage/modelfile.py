@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors
 import torch
@@ -138,6 +138,12 @@ def load(path: str | Path, like: Model | None = None) -> Model:
         raise FscilError(f"{path} is damaged: {problem}; take an older copy of it") from problem
     except DAMAGE as problem:
         raise FscilError(f"{path} is damaged: {_damage(problem)}; take an older copy of it") from problem
+
+
+def revision_in(file: BinaryIO) -> str:
+    """The revision that the beginning of a model file names; nothing else is read or checked."""
+    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return str(json.loads(header["__metadata__"]["notes"])["revision"])
 
 
 def _damage(problem: Exception) -> str:
