@@ -48,7 +48,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Task:
-    """One pseudo-incremental task: images (way, shot + query, 3, p, p), twins of synthesised classes, labels (way,)."""
+    """One pseudo-incremental task: images (way, shot + query, 3, p, p), twins of synthesised classes, labels (way,).
+
+    The images are where the nets are, the labels in main memory.
+    """
 
     images: Tensor
     twins: Tensor | None
@@ -87,7 +90,7 @@ class Task:
         """
         queries, mine = self.images.shape[1] - self.shot, range(self.shot + rank, self.images.shape[1], world)
         check_share(queries, world)
-        kept = [*range(self.shot), *mine]
+        kept = torch.tensor([*range(self.shot), *mine]).to(self.images.device, non_blocking=True)
         twins = None if self.twins is None else self.twins[:, kept]
         return Task(self.images[:, kept], twins, self.classes, self.shot, world * len(mine) / queries)
 
@@ -174,12 +177,12 @@ def derangement(n: int, rng: torch.Generator) -> Tensor:
 
 def inter_class(images: Tensor, rng: torch.Generator) -> Tensor:
     """Partners from another class: class i meets class pi(i), image by image."""
-    return images[derangement(len(images), rng)]
+    return images[derangement(len(images), rng).to(images.device, non_blocking=True)]
 
 
 def intra_class(images: Tensor, rng: torch.Generator) -> Tensor:
     """Partners from the same class, the same shuffle in every class."""
-    return images[:, derangement(images.shape[1], rng)]
+    return images[:, derangement(images.shape[1], rng).to(images.device, non_blocking=True)]
 
 
 def cutmix(images: Tensor, partners: Tensor, lam: float, rng: torch.Generator) -> Tensor:

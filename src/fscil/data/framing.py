@@ -66,6 +66,11 @@ class Framing:
                 f"augment.padding is {padding}, but must be less than the {self.pixels} pixels of the image"
             )
 
+    @property
+    def short_side(self) -> float:
+        """Of an image whose centre is taken, in units of the centre."""
+        return self.augment.margin if self.augment else self.margin
+
 
 class Draw(NamedTuple):
     """Uniform random numbers in [0, 1), one row per image."""
@@ -77,10 +82,20 @@ class Draw(NamedTuple):
     brightness: Tensor  # (n,)
     cutout: Tensor  # (n, 2): centre row, centre column
 
+    def on(self, device: torch.device) -> "Draw":
+        """The same numbers on a device, which they reach while it computes."""
+        if device == self.flip.device:
+            return self
+        parts = (numbers.reshape(len(self.flip), -1) for numbers in self)
+        return _split(torch.cat(list(parts), 1).to(device, non_blocking=True))  # one transfer, not six
+
 
 def draw(count: int, rng: torch.Generator) -> Draw:
     """The random numbers of `count` images: as many whatever the settings, so that one setting cannot shift another."""
-    uniform = torch.rand(count, 2 * ATTEMPTS + 6, generator=rng)
+    return _split(torch.rand(count, 2 * ATTEMPTS + 6, generator=rng))
+
+
+def _split(uniform: Tensor) -> Draw:
     area, aspect, place, flip, brightness, cutout = uniform.split([ATTEMPTS, ATTEMPTS, 2, 1, 1, 2], dim=1)
     return Draw(area, aspect, place, flip[:, 0], brightness[:, 0], cutout)
 
@@ -94,12 +109,18 @@ class Window(NamedTuple):
     high: Tensor
 
 
+def keeps_pixels(framing: Framing, height: int, width: int) -> bool:
+    """Whether images of this size are only rearranged, never resized; random boxes count as resized, whatever they are."""
+    if framing.augment is not None and framing.augment.crop == "resized":
+        return False
+    return height == width == framing.pixels == min(height, width) / framing.short_side
+
+
 def windows(heights: Tensor, widths: Tensor, framing: Framing, chance: Draw | None) -> tuple[Window, Window]:
     """What is cut out of images of these sizes, (n,) or (1,) if all are alike: vertical and horizontal window."""
     if chance is not None and framing.augment is not None and framing.augment.crop == "resized":
         return _random_boxes(heights, widths, framing.augment.min_area, chance)
-    margin = framing.augment.margin if framing.augment else framing.margin
-    length = torch.minimum(heights, widths).double() / margin
+    length = torch.minimum(heights, widths).double() / framing.short_side
     nothing = torch.zeros_like(heights)
     vertical, horizontal = (Window((side - length) / 2, length, nothing, side) for side in (heights, widths))
     return vertical, horizontal
@@ -132,7 +153,7 @@ def rearrangement(framing: Framing, chance: Draw) -> tuple[Tensor, Tensor]:
     """Shift with reflected borders (crop "pad") and mirroring: the row and column (n, p) each pixel is taken from."""
     augment, p = framing.augment, framing.pixels
     assert augment is not None  # without it nothing is drawn
-    positions = torch.arange(p)
+    positions = torch.arange(p, device=chance.flip.device)
     mirrored = (chance.flip < 0.5) if augment.flip else torch.zeros_like(chance.flip, dtype=torch.bool)
     columns = torch.where(mirrored[:, None], p - 1 - positions, positions)
     rows = positions.expand(len(mirrored), p)
@@ -150,8 +171,8 @@ def _reflected(positions: Tensor, p: int) -> Tensor:
 def interpolation(window: Window, source: int, p: int) -> Tensor:
     """Matrices (n, p, source) that resize windows to p pixels: a triangle, widened when shrinking, as in Pillow."""
     scale = (window.length / p)[:, None]
-    centres = window.start[:, None] + (torch.arange(p) + 0.5) * scale
-    pixels = torch.arange(source)
+    centres = window.start[:, None] + (torch.arange(p, device=scale.device) + 0.5) * scale
+    pixels = torch.arange(source, device=scale.device)
     weights = 1 - (pixels + 0.5 - centres[..., None]).abs() / scale.clamp(min=1)[..., None]
     inside = (pixels >= window.low[:, None]) & (pixels < window.high[:, None])
     weights = weights.clamp(min=0) * inside[:, None]
@@ -166,7 +187,8 @@ def finish(crops: Tensor, framing: Framing, chance: Draw | None) -> Tensor:
         factor = 1 + augment.brightness * (2 * chance.brightness - 1)
         images = (images * factor[:, None, None, None]).clamp_(max=255)
     mean, std = (torch.tensor(numbers).repeat(framing.pixels) * 255 for numbers in (framing.mean, framing.std))
-    images = torch.addcmul(-mean / std, images.flatten(2), 1 / std).view_as(images)  # rows, not triples: 4x faster
+    shift, factor = (row.to(images.device, non_blocking=True) for row in (-mean / std, 1 / std))
+    images = torch.addcmul(shift, images.flatten(2), factor).view_as(images)  # rows, not triples: 4x faster
     if augment and chance and augment.cutout > 0:
         images *= _outside_square(framing.pixels, augment.cutout, chance.cutout)
     return images.permute(0, 3, 1, 2)
@@ -174,7 +196,7 @@ def finish(crops: Tensor, framing: Framing, chance: Draw | None) -> Tensor:
 
 def _outside_square(p: int, side: int, centre: Tensor) -> Tensor:
     """(n, p, p, 1) float: 0 inside a square around a random pixel (it may overlap the border), 1 elsewhere."""
-    start = (centre * p).long() - side // 2
-    rows, columns = ((torch.arange(p) >= s[:, None]) & (torch.arange(p) < s[:, None] + side) for s in start.T)
+    start, pixels = (centre * p).long() - side // 2, torch.arange(p, device=centre.device)
+    rows, columns = ((pixels >= s[:, None]) & (pixels < s[:, None] + side) for s in start.T)
     outside: Tensor = ~(rows[:, :, None] & columns[:, None, :])
     return outside.float()[..., None]

@@ -1,6 +1,7 @@
 """Image stores: small images in memory, larger ones in files. Both give the same views of their images."""
 
 import hashlib
+import math
 import os
 from abc import ABC, abstractmethod
 from collections import deque
@@ -15,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, rearrangement, windows
+from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, keeps_pixels, rearrangement, windows
 from fscil.data.pictures import centre, damage, upright_rgb
 from fscil.errors import FscilError
 
@@ -23,12 +24,15 @@ __all__ = ["Augment", "FileImages", "Framing", "Images", "Ingredients", "TensorI
 
 ChunkRandom = Callable[[int], torch.Generator]
 HASHED = 1000  # images whose bytes are copied at a time
+ROOM = 0.5  # share of a device's free memory that images may take; the rest is for the nets
+CPU = torch.device("cpu")
 
 
 class Images(ABC):
     """Labelled images that can be read in any framing."""
 
-    labels: Tensor  # (n,) int64, the data set's own labels
+    labels: Tensor  # (n,) int64, the data set's own labels; always in main memory, where sessions and tasks are drawn
+    device: torch.device  # where batches are made
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -36,6 +40,10 @@ class Images(ABC):
     @abstractmethod
     def select(self, indices: Tensor | Sequence[int]) -> "Images":
         """The images at these indices, in this order; the pixels are shared, not copied."""
+
+    @abstractmethod
+    def on(self, device: torch.device) -> Self:
+        """The same images, whose batches are made on a device."""
 
     @abstractmethod
     def joined(self, other: Self) -> Self:
@@ -66,55 +74,70 @@ class Images(ABC):
                 yield torch.as_tensor(chunk), pending[-1]
 
         for crops in self._crops(drawn(), framing):
-            yield finish(crops, framing, pending.popleft())
+            chance = pending.popleft()
+            yield finish(crops, framing, chance and chance.on(self.device))
 
 
 class TensorImages(Images):
     """Images in memory: uint8 (N, 3, H, W), augmented in batches with an independent draw per image."""
 
-    def __init__(self, pixels: Tensor, labels: Tensor, rows: Tensor | None = None):
+    def __init__(
+        self, pixels: Tensor, labels: Tensor, rows: Tensor | None = None, device: torch.device | None = None
+    ):
         self._pixels = pixels.to(memory_format=torch.channels_last)
         self.labels = labels.long()
         self._rows = torch.arange(len(labels)) if rows is None else rows
+        self.device = device or pixels.device
 
     def select(self, indices: Tensor | Sequence[int]) -> "TensorImages":
         indices = torch.as_tensor(indices, dtype=torch.int64)
-        return TensorImages(self._pixels, self.labels[indices], self._rows[indices])
+        return TensorImages(self._pixels, self.labels[indices], self._rows[indices], self.device)
+
+    def on(self, device: torch.device) -> "TensorImages":
+        """All stored pixels move there once, if they fit; else those of each batch do."""
+        fits = self._pixels.numel() <= ROOM * free_memory(device)
+        return TensorImages(self._pixels.to(device) if fits else self._pixels, self.labels, self._rows, device)
 
     @property
     def pixels(self) -> Tensor:
         """The stored pixels of these images, uint8 (n, 3, H, W)."""
-        return self._pixels[self._rows]
+        return self._pixels[self._rows.to(self._pixels.device)]
 
     def joined(self, other: "TensorImages") -> "TensorImages":
         labels = torch.cat([self.labels, other.labels])
         if self._pixels is other._pixels:
-            return TensorImages(self._pixels, labels, torch.cat([self._rows, other._rows]))
-        return TensorImages(torch.cat([self.pixels, other.pixels]), labels)
+            return TensorImages(self._pixels, labels, torch.cat([self._rows, other._rows]), self.device)
+        return TensorImages(torch.cat([self.pixels, other.pixels]), labels, device=self.device)
 
     def fingerprint(self) -> bytes:
         stored = self._pixels.permute(0, 2, 3, 1)
         digest = hashlib.blake2b(repr(tuple(stored.shape[1:])).encode())
         for rows in self._rows.split(HASHED):
-            digest.update(stored[rows].contiguous().numpy().tobytes())
+            digest.update(stored[rows.to(stored.device)].cpu().contiguous().numpy().tobytes())
         return digest.digest()
 
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], framing: Framing) -> Iterator[Tensor]:
         stored = self._pixels.permute(0, 2, 3, 1)
         for chunk, chance in chunks:
-            with torch.autocast("cpu", enabled=False):  # the caller's half precision is for networks, not for pixels
-                crops = _cut(stored[self._rows[chunk]], framing, chance)
+            images = stored[self._rows[chunk].to(stored.device, non_blocking=True)].to(self.device, non_blocking=True)
+            with torch.autocast(self.device.type, enabled=False):  # half precision is for networks, not for pixels
+                crops = _cut(images, framing, chance and chance.on(self.device))
             yield crops
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that images may be stored in; main memory holds them already."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
 
 
 def _cut(images: Tensor, framing: Framing, chance: Draw | None) -> Tensor:
     """The framing's crops (n, p, p, 3) of uint8 images (n, H, W, 3)."""
     _, height, width, _ = images.shape
     p = framing.pixels
-    sides = windows(torch.tensor([height]), torch.tensor([width]), framing, chance)
     moved = rearrangement(framing, chance) if chance else None
-    if height == width == p and all(bool((window.length == p).all()) for window in sides):
+    if keeps_pixels(framing, height, width):
         return images if moved is None else _taken(images, *moved)
+    sides = windows(*(torch.full((1,), side, device=images.device) for side in (height, width)), framing, chance)
     vertical, horizontal = interpolation(sides[0], height, p), interpolation(sides[1], width, p)
     if moved is not None:
         vertical, horizontal = _rearranged(vertical, moved[0]), _rearranged(horizontal, moved[1])
@@ -134,24 +157,29 @@ def _rearranged(matrices: Tensor, at: Tensor) -> Tensor:
 def _taken(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Pixels at rows and columns (n, p) of square images (n, p, p, 3)."""
     n, p, _, _ = images.shape
-    pixels = (torch.arange(n)[:, None] * p + rows)[:, :, None] * p + columns[:, None, :]
+    pixels = (torch.arange(n, device=rows.device)[:, None] * p + rows)[:, :, None] * p + columns[:, None, :]
     return images.reshape(-1, 3).index_select(0, pixels.flatten()).view(images.shape)
 
 
 class FileImages(Images):
     """Images in files, decoded by worker processes (0: in this process)."""
 
-    def __init__(self, paths: Sequence[str | Path], labels: Tensor, workers: int = 2):
+    def __init__(
+        self, paths: Sequence[str | Path], labels: Tensor, workers: int = 2, device: torch.device = CPU
+    ):
         self.paths = tuple(map(str, paths))
         self.labels = labels.long()
-        self.workers = workers
+        self.workers, self.device = workers, device
 
     def select(self, indices: Tensor | Sequence[int]) -> "FileImages":
         indices = torch.as_tensor(indices, dtype=torch.int64)
-        return FileImages([self.paths[i] for i in indices.tolist()], self.labels[indices], self.workers)
+        return FileImages([self.paths[i] for i in indices.tolist()], self.labels[indices], self.workers, self.device)
+
+    def on(self, device: torch.device) -> "FileImages":
+        return FileImages(self.paths, self.labels, self.workers, device)
 
     def joined(self, other: "FileImages") -> "FileImages":
-        return FileImages(self.paths + other.paths, torch.cat([self.labels, other.labels]), self.workers)
+        return FileImages(self.paths + other.paths, torch.cat([self.labels, other.labels]), self.workers, self.device)
 
     def fingerprint(self) -> bytes:
         """Names below the common folder and sizes: times would tell a copy apart, contents take minutes to read."""
@@ -171,7 +199,7 @@ class FileImages(Images):
         for crops in loader:
             if isinstance(crops, FscilError):
                 raise crops
-            yield torch.from_numpy(crops)
+            yield torch.from_numpy(crops).to(self.device, non_blocking=True)
 
 
 def _size(path: str) -> int:
@@ -218,8 +246,7 @@ def cut_picture(picture: Image.Image, framing: Framing, chance: Draw | None) -> 
     """The framing's crop (p, p, 3) of a picture."""
     p = framing.pixels
     if chance is None:
-        margin = framing.augment.margin if framing.augment else framing.margin
-        return centre(picture, p, margin, framing.resampling)
+        return centre(picture, p, framing.short_side, framing.resampling)
     sides = windows(torch.tensor([picture.height]), torch.tensor([picture.width]), framing, chance)
     (top, tall, upper, lower), (left, wide, first, last) = ([number.item() for number in side] for side in sides)
     limited = picture.crop((int(first), int(upper), int(last), int(lower)))

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,6 +66,12 @@ class Benchmark:
         seeds = [PUBLISHED.shots_seed if label in base else protocol.shots_seed for label in range(count)]
         self._shuffled = [shuffled(indices, seed) for indices, seed in zip(by_class, seeds, strict=True)]
         self._test_indices = indices_by_class(self._test.labels, count)
+
+    def on(self, device: torch.device) -> "Benchmark":
+        """The same sessions, whose images are read on a device."""
+        moved = copy(self)
+        moved._train, moved._test = self._train.on(device), self._test.on(device)
+        return moved
 
     def _check(self, count: int) -> None:
         for setting in ("base_classes", "ways", "shots"):

@@ -43,8 +43,8 @@ def check_base(method: Method, base: Session) -> None:
 @torch.no_grad()
 def fitted_scale(method: Method, f: Tensor, labels: Tensor) -> float:
     """The factor of f2's features at which softmax(s r2) best predicts features (n, d) kept from training."""
-    y = label_rows(method.W2.classes)[labels]
-    factors = SCALES / method.branches[1].feature_scale
+    y = label_rows(method.W2.classes)[labels].to(f.device)
+    factors = SCALES.to(f.device) / method.branches[1].feature_scale
     losses = losses_at_scales(factors, f, method.W2.means(), y, method.config.scale)
     return float(factors[losses.argmin()])
 

@@ -55,6 +55,7 @@ class Student:
         self.method, self.base, self.run = method, base, run
         c = method.config
         self.sampling = Sampling(c.way, c.shot, c.query, c.twins, c.mix)
+        self.device = base.train.device
         self.label_rows = label_rows(method.W2.classes)
         self.trains: nn.Module = nn.Identity()
         self.keeps: nn.Module = method.f2  # what a checkpoint has to hold of it
@@ -131,7 +132,7 @@ class Encoded(Student):
                 turns = self.turns(len(chunk), epoch.rng("turns", epoch.start + i))[mine]
                 again = [torch.rot90(one, int(k), (-2, -1)) for one, k in zip(x, turns, strict=True)]
                 x, rows = torch.cat([x, torch.stack(again)]), torch.cat([rows, rows + turns * len(self.base.classes)])
-            yield Batch(self.method.represent(x), rows, x, weight)
+            yield Batch(self.method.represent(x), rows.to(x.device, non_blocking=True), x, weight)
 
     def rows(self, turned: bool) -> Tensor:
         method, base = self.method, self.base
@@ -143,8 +144,9 @@ class Encoded(Student):
         return torch.cat([method.W2.means(), *(mean_of_labels(f, rows)[1] for f in features)])
 
     def passes(self, epoch: Epoch) -> Iterator[Batch]:
+        table = self.label_rows.to(self.device, non_blocking=True)
         for x, y in epoch.batches(self.base.train, self.framing, self.method.config.base.batch):
-            yield Batch(self.method.represent(x), self.label_rows[y], x)
+            yield Batch(self.method.represent(x), table[y], x)
 
 
 class Map(nn.Module):
@@ -156,7 +158,7 @@ class Map(nn.Module):
 
     @property
     def A(self) -> Tensor:
-        return torch.eye(len(self.change)) + self.change
+        return torch.eye(len(self.change), device=self.change.device) + self.change
 
 
 class Mapped(Student):
@@ -171,14 +173,16 @@ class Mapped(Student):
         twins = twin_features(method, base, run, framing) if c.asks_for_twins else None
         self.cached = Cached(upright, twins, self.label_rows[base.train.labels])
         self.means = mean_of_labels(upright, self.cached.rows)[1]
+        kinds = twins.unbind(1) if twins is not None else ()
+        self.twin_means = [mean_of_labels(twin, self.cached.rows)[1] for twin in kinds]
         self.g = 1.0 if c.feature_scale else self.training_scale()
-        self.map = self.trains = self.keeps = Map(method.f2.dim)
+        self.map = self.trains = self.keeps = Map(method.f2.dim).to(self.device)
 
     def training_scale(self) -> float:
         """The factor at which features with hidden values are predicted best: dropout moves features apart."""
         c = self.method.config
         hidden = dropped(self.cached.upright, c.feature_dropout, self.run.rng("scale of the map"))
-        losses = losses_at_scales(SCALES, hidden, self.means, self.cached.rows, c.scale)
+        losses = losses_at_scales(SCALES, hidden, self.means, self.cached.rows.to(self.device), c.scale)
         return float(SCALES[losses.argmin()])
 
     def task_losses(self, epoch: Epoch) -> Iterator[Tensor]:
@@ -193,18 +197,17 @@ class Mapped(Student):
         cached, dropout = self.cached, self.method.config.feature_dropout
         for i, chunk in enumerate(self.draws(epoch, turned)):
             weight, mine = self.share(chunk)
-            f, rows = cached.upright[chunk], cached.rows[chunk]
+            chosen, rows = chunk.to(self.device, non_blocking=True), cached.rows[chunk]
+            f = cached.upright[chosen]
             if turned and cached.turned is not None:
                 turns = self.turns(len(chunk), epoch.rng("turns", epoch.start + i))
-                f = torch.cat([f, cached.turned[chunk, turns - 1]])
+                f = torch.cat([f, cached.turned[chosen, (turns - 1).to(self.device, non_blocking=True)]])
                 rows = torch.cat([rows, rows + turns * len(self.base.classes)])
             hidden = self.g * dropped(f, dropout, epoch.rng("hidden", epoch.start + i))
-            yield Batch(hidden[mine] @ self.map.A, rows[mine], weight=weight)
+            yield Batch(hidden[mine] @ self.map.A, rows[mine].to(self.device, non_blocking=True), weight=weight)
 
     def rows(self, turned: bool) -> Tensor:
-        frozen = [self.means]
-        if turned and self.cached.turned is not None:
-            frozen += [mean_of_labels(twins, self.cached.rows)[1] for twins in self.cached.turned.unbind(1)]
+        frozen = [self.means, *(self.twin_means if turned else ())]
         return self.g * torch.cat(frozen) @ self.map.A
 
     def finish(self) -> None:
@@ -243,7 +246,7 @@ def against_means(student: Student, turned: bool) -> None:
     `turned`: each quarter turn of a class is a class of its own.
     """
     method, c = student.method, student.method.config
-    rows = Rows((1 + len(TURNS) * turned) * len(student.base.classes), method.f2.dim)
+    rows = Rows((1 + len(TURNS) * turned) * len(student.base.classes), method.f2.dim).to(student.device)
     keeps = nn.ModuleList([student.keeps, rows])
     for epoch in student.run.epochs(c.complement, keeps, student.trains, c.transfer, c.tasks):
         if epoch.fresh:
@@ -275,7 +278,8 @@ def first_rows(student: Student) -> Tensor:
     W = student.g * student.method.W2.means()
     if student.method.config.conventional.rows == "means":
         return W
-    return (2 * torch.rand(W.shape, generator=student.run.rng("rows of W2")) - 1) / math.sqrt(W.shape[1])  # nn.Linear's
+    uniform = torch.rand(W.shape, generator=student.run.rng("rows of W2")).to(W.device)
+    return (2 * uniform - 1) / math.sqrt(W.shape[1])  # nn.Linear's
 
 
 @torch.no_grad()

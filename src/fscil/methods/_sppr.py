@@ -48,5 +48,5 @@ def subsets(count: int, size: int, way: int, rng: torch.Generator) -> list[Tenso
 
 def replaced(P: Tensor, rows: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
     """P (c, d) with means in some of its rows, and the other rows alone; P gets no gradient in the replaced ones."""
-    kept = torch.ones(len(P), dtype=torch.bool).index_fill(0, rows, False)
+    kept = torch.ones(len(P), dtype=torch.bool, device=P.device).index_fill(0, rows, False)
     return P.index_copy(0, rows, means), P[kept]

@@ -136,7 +136,7 @@ class Method(Prototypical):
         self.encoder.train()
         q = self.project(task.Q)
         weights = sharpened(similarity(q.flatten(0, 1), p), self.config.unused)
-        target = torch.eye(len(q)).repeat_interleave(q.shape[1], 0)
+        target = torch.eye(len(q), device=q.device).repeat_interleave(q.shape[1], 0)
         return F.binary_cross_entropy(weights, target)
 
     def project(self, images: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ class Method(Prototypical):
         images = torch.cat([task.support, task.query], 1)
         f = self.encode(images.flatten(0, 1)).unflatten(0, images.shape[:2])
         relations = self.relations(f[:, task.shot :].flatten(0, 1), class_means(f[:, : task.shot]))
-        y = torch.arange(len(f)).repeat_interleave(f.shape[1] - task.shot)
+        y = torch.arange(len(f), device=f.device).repeat_interleave(f.shape[1] - task.shot)
         return F.cross_entropy(self.config.scale * relations, y)
 
     def encode(self, images: Tensor) -> Tensor:

@@ -141,8 +141,10 @@ class Method(Finetuned):
         if c.per_class:
             for task in episodes(session.train, framing, self.sampling, self.steps(session), epoch):
                 task = task.share(run.rank, run.world)
-                yield task.Q.flatten(0, 1), row[task.classes].repeat_interleave(task.Q.shape[1]), task.weight
+                rows = row[task.classes].repeat_interleave(task.Q.shape[1])
+                yield task.Q.flatten(0, 1), rows.to(session.train.device, non_blocking=True), task.weight
         else:
+            row = row.to(session.train.device)
             for x, y in epoch.batches(session.train, framing, c.base.batch):
                 yield x, row[y], 1.0  # `epoch` weighs these itself
 

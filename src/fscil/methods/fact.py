@@ -99,7 +99,8 @@ class Method(Prototypical):
         self.teach_base(session, run)
 
     def train_base(self, net: Net[Reserved], session: Session, run: Run) -> None:
-        c, row, steps = self.config, label_rows(session.classes), math.ceil(len(session.train) / self.config.base.batch)
+        c, row = self.config, label_rows(session.classes).to(session.train.device)
+        steps = math.ceil(len(session.train) / c.base.batch)
         net.train()
         for epoch in run.epochs("base", net, net, c.base, steps):
             framing = self.train_framing(session, training_pixels(c.base, c.pixels, epoch.progress))
@@ -112,7 +113,8 @@ class Method(Prototypical):
     def loss(self, net: Net[Reserved], x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
         """L1 + gamma (L2 + L3 + L4) of one batch."""
         c, rng = self.config, epoch.rng("mixture", epoch.next)
-        lam, partner = beta(c.alpha, c.alpha, rng), torch.randperm(len(x), generator=rng)
+        lam = beta(c.alpha, c.alpha, rng)
+        partner = torch.randperm(len(x), generator=rng).to(x.device, non_blocking=True)
         f, mixtures = net.encoder.mixed(x, c.mix_after, lambda h: lam * h + (1 - lam) * h[partner])
         room = net.head.reserve(f, rows)
         different = rows != rows[partner]

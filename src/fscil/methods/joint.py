@@ -66,7 +66,7 @@ class Method(Headed):
         """Trains on all images of a session that holds everything; rows of classes that are new start at random."""
         if self._untrained is not None:
             self.encoder.load_state_dict(self._untrained)
-            self.net.head = GrowingCosine(self.config.scale)
+            self.net.head = GrowingCosine(self.config.scale).to(everything.train.device)
             prepare(self, self.encoder, everything, run)
         fresh = everything.classes[len(self.classes) :]
         self.head.grow(fresh, random_rows(len(fresh), self.encoder.dim, self.encoder.dim**-0.5, run.rng("head")))

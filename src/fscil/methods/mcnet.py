@@ -62,8 +62,7 @@ class Method(Finetuned):
 
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
-        device = next(encoder.parameters()).device
-        second = encoders.build(config.second, config.pixels).to(device).to(memory_format=torch.channels_last)
+        second = encoders.build(config.second, config.pixels).to(memory_format=torch.channels_last)
         second.precision = encoder.precision
         first, other = cosine_branch("A", encoder, config), cosine_branch("B", second, config)
         other.weight.fill_(config.second_weight)

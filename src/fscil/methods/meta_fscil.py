@@ -143,7 +143,8 @@ class Method(Headed):
         """Mean over the pseudo-sessions of the queries' loss after each; activations of one are in memory at a time."""
         slow, trained = ungated(self.encoder), list(self.encoder.parameters())
         moved: dict[str, Tensor] = {}
-        W, total, gradients = torch.zeros(0, self.encoder.dim), 0.0, [torch.zeros_like(p) for p in trained]
+        W, total = sequence.query.new_zeros(0, self.encoder.dim), 0.0
+        gradients = [torch.zeros_like(p) for p in trained]
         for S in sequence.support:
             start = {name: p + moved[name] if moved else p for name, p in slow.items()}
             fast = self.adapted(S.flatten(0, 1), rows_of(S) + len(W), W, start)
@@ -178,7 +179,7 @@ class Method(Headed):
         x = next(session.train.batches([torch.arange(len(session.train))], self.test_framing(session)))
         with torch.no_grad():
             f = self.encoder.eval()(x)
-        W, own = self.head.weight.detach(), label_rows(session.classes)[session.train.labels]
+        W, own = self.head.weight.detach(), label_rows(session.classes)[session.train.labels].to(f.device)
         y, new = own + len(W), nn.ParameterList([imprinted(f, own)])
         for epoch in run.epochs("warm-up", new, new, self.config.warm_up, 1):
             epoch.step(self.loss(f, y, torch.cat([W, new[0]])))
@@ -206,4 +207,4 @@ def imprinted(features: Tensor, rows: Tensor) -> Tensor:
 
 def rows_of(images: Tensor) -> Tensor:
     """Row of each image of (classes, k, ...), flattened: 0 for the k images of the first class, and so on."""
-    return torch.arange(len(images)).repeat_interleave(images.shape[1])
+    return torch.arange(len(images), device=images.device).repeat_interleave(images.shape[1])

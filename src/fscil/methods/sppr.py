@@ -98,7 +98,8 @@ class Method(Prototypical):
         class_pool(benchmark.base(self.config.held_out).train, self.sampling)
 
     def learn_base(self, base: Session, run: Run) -> None:
-        bank, P = self.branches[0].prototypes, torch.zeros(len(base.classes), self.encoder.dim)
+        bank, device = self.branches[0].prototypes, base.train.device
+        P = torch.zeros(len(base.classes), self.encoder.dim, device=device)
         if self.config.pretrain:
             fit_cosine_classifier(self, self.encoder, base, run)
             self.teach(base, run)
@@ -114,7 +115,7 @@ class Method(Prototypical):
 
     def episode_selection(self, base: Session, P: Tensor, run: Run) -> Tensor:
         """Trains everything; P (classes, d) are the prototypes before and, given back, after it."""
-        c, row = self.config, label_rows(base.classes)
+        c, row = self.config, label_rows(base.classes).to(base.train.device)
         rows = nn.ParameterList([P])
         trained = nn.ModuleList([self, rows]).requires_grad_(True)
         steps = math.ceil(len(base.train) / c.transfer.batch)
@@ -122,7 +123,8 @@ class Method(Prototypical):
             trained.train()
             for x, y, support in self.batches(base, epoch, steps):
                 chosen = subsets(c.pseudo_tasks, len(support.classes), c.way, epoch.rng("pseudo-new", epoch.next))
-                epoch.step(self.loss(rows[0], x, row[y], support.S, row[support.classes], chosen))
+                own = row[support.classes.to(x.device, non_blocking=True)]
+                epoch.step(self.loss(rows[0], x, row[y], support.S, own, [some.to(x.device) for some in chosen]))
         after: Tensor = rows[0].detach()
         return after
 

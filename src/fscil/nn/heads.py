@@ -150,7 +150,7 @@ def random_rows(count: int, dim: int, std: float, generator: torch.Generator) ->
 
 def imprinted_rows(labels: Tensor, features: Tensor, classes: tuple[int, ...], old: Tensor) -> Tensor:
     """A row for each of `classes`: the direction of its mean unit feature, as long as the `old` rows are on average."""
-    unit = F.normalize(features, dim=1)
+    unit, labels = F.normalize(features, dim=1), labels.to(features.device)
     means = torch.stack([unit[labels == label].mean(0) for label in classes])
     length: Tensor = old.norm(dim=1).mean()
     return F.normalize(means, dim=1) * length

@@ -17,7 +17,8 @@ def stored(images: Images, framing: Framing) -> TensorImages:
     plain = Framing(side, (0.0,) * 3, (1 / 255,) * 3, margin=1.0)  # values 0..255
     chunks = torch.arange(len(images)).split(500) if len(images) else ()
     pixels = [x.round().clamp(0, 255).byte() for x in images.batches(chunks, plain)]
-    return TensorImages(torch.cat([torch.zeros(0, 3, side, side, dtype=torch.uint8), *pixels]), images.labels)
+    nothing = torch.zeros(0, 3, side, side, dtype=torch.uint8, device=images.device)
+    return TensorImages(torch.cat([nothing, *pixels]), images.labels)
 
 
 class ExemplarMemory(nn.Module):
@@ -36,7 +37,7 @@ class ExemplarMemory(nn.Module):
 
     @property
     def images(self) -> TensorImages:
-        return TensorImages(self.pixels.cpu(), self.labels.cpu())
+        return TensorImages(self.pixels, self.labels.cpu())
 
     def add(self, images: TensorImages) -> None:
         """Keeps these images, which have the form of `stored`, in this order."""
@@ -45,7 +46,7 @@ class ExemplarMemory(nn.Module):
 
     def limit(self, per_class: int) -> None:
         """Keeps at most the first `per_class` images of each class."""
-        kept = first_of_each(self.labels.cpu(), per_class)
+        kept = first_of_each(self.labels.cpu(), per_class).to(self.labels.device)
         self.pixels, self.labels = self.pixels[kept], self.labels[kept]
 
     def _load_from_state_dict(self, state: Mapping[str, Tensor], prefix: str, *rest: Any) -> None:
@@ -85,7 +86,7 @@ def herding(features: Tensor, count: int) -> Tensor:
     >>> herding(torch.tensor([[0.0], [1.0], [5.0]]), 2).tolist()
     [1, 2]
     """
-    f = features.double().cpu()
+    f = features.double()
     mean, chosen_sum, left = f.mean(0), torch.zeros_like(f[0]), torch.ones(len(f), dtype=torch.bool)
     order = []
     for size in range(1, min(count, len(f)) + 1):
@@ -99,6 +100,7 @@ def herding(features: Tensor, count: int) -> Tensor:
 
 def herded(labels: Tensor, features: Tensor, per_class: int) -> Tensor:
     """Positions of the best `per_class` images of each class by herding of unit features, class after class."""
+    features = features.cpu()
     return _chosen(labels, lambda own: own[herding(F.normalize(features[own], dim=1), per_class)])
 
 

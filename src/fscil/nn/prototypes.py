@@ -120,7 +120,8 @@ class Prototypes(nn.Module):
 
     def rows(self, labels: Tensor) -> Tensor:
         """Rows of labels (n,) -> (n,)."""
-        return torch.tensor([self.row(label) for label in labels.tolist()], device=labels.device)
+        rows = torch.tensor([self.row(label) for label in labels.tolist()], dtype=torch.int64)
+        return rows.to(self.sums.device, non_blocking=True)
 
     def with_rows(self, labels: Tensor, rows: Tensor) -> Tensor:
         """Means with the rows of `labels` (n,) replaced by `rows` (n, dim); gradients flow into the replaced rows only.

@@ -90,7 +90,8 @@ def relate(relation: Relation, features: Tensor, prototypes: Tensor) -> Tensor:
 
 def mean_of_labels(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct labels (c,) in ascending order and the mean feature of each (c, d)."""
-    classes, inverse = torch.unique(labels, return_inverse=True)
+    classes, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    inverse, counts = (numbers.to(features.device, non_blocking=True) for numbers in (inverse, counts))
     sums = features.new_zeros(len(classes), features.shape[1], dtype=torch.float64)
     sums.index_add_(0, inverse, features.double())
-    return classes, (sums / torch.bincount(inverse, minlength=len(classes)).unsqueeze(1)).float()
+    return classes, (sums / counts.unsqueeze(1)).float()

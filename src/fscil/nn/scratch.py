@@ -76,7 +76,7 @@ class WhiteningStem(nn.Module):
     def fit(self, images: Tensor) -> None:
         """Takes the filters from the second moments of all patches of images (n, 3, p, p)."""
         kernel = self.filters.shape[-1]
-        moments, count = torch.zeros(3 * kernel**2, 3 * kernel**2, dtype=torch.float64), 0
+        moments, count = torch.zeros(3 * kernel**2, 3 * kernel**2, dtype=torch.float64, device=images.device), 0
         for some in images.split(50):  # patches take kernel^2 times the memory of their images
             patches = nn.functional.unfold(some, kernel).transpose(1, 2).flatten(0, 1)
             moments += patches.T @ patches

@@ -38,7 +38,7 @@ class Spread(NamedTuple):
 
 def spread(features: Tensor, labels: Tensor) -> Spread:
     """The spread of features (n, d) within their classes, in float64."""
-    rows = torch.unique(labels, return_inverse=True)[1]
+    rows = torch.unique(labels.to(features.device), return_inverse=True)[1]
     _, means = mean_of_labels(features, labels)
     rest = features.double() - means.double()[rows]
     variances, directions = _decomposition(rest)
@@ -83,7 +83,7 @@ def _shrinkage(rest: Tensor, rows: Tensor, variances: Tensor, directions: Tensor
 def whitening(of: Spread, shrinkage: float) -> Whitening:
     """S^-1/2 of the shrunk covariance; the mean variance stays, and with shrinkage 1 all variances do."""
     if of.level == 0 or shrinkage >= 1:
-        return Whitening(of.centre.float(), torch.eye(len(of.centre)), 1.0)
+        return Whitening(of.centre.float(), torch.eye(len(of.centre), device=of.centre.device), 1.0)
     outside = shrinkage**-0.5  # where S is zero
     inside = (of.level / ((1 - shrinkage) * of.variances + shrinkage * of.level)).sqrt()
     matrix = (of.directions * (inside - outside)) @ of.directions.T

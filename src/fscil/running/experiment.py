@@ -114,9 +114,9 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
             e.checkpoint_seconds,
             keeps_features=e.keeps_features,
         )
-        protocol.follow(method, sessions, run, tell if folder.writable else None)
+        protocol.follow(method, sessions.on(devices.device), run, tell if folder.writable else None)
         devices.agree("finished")  # nobody leaves before the first process has written everything
-    return sessions, method
+    return sessions, method.cpu()
 
 
 def check(experiments: Iterable[RunSpec]) -> None:
@@ -159,10 +159,10 @@ def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
     check_inherited(experiment.dataset, c, experiment.protocol)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(experiment.seed)
-        encoder = encoders.build(c.encoder, c.pixels, c.weights).to(device).to(memory_format=torch.channels_last)
+        encoder = encoders.build(c.encoder, c.pixels, c.weights).to(memory_format=torch.channels_last)
         encoder.precision = getattr(torch, precision)
         method: Method = methods.load(experiment.method).Method(c, encoder)
-        return method
+        return method.to(device)
 
 
 def check_method(method: Method, sessions: Benchmark) -> None:

@@ -98,5 +98,5 @@ class Tester:
                 bar.advance(min((i + 1) * TEST_BATCH, len(images)))
 
     def _labels(self, scores: Tensor) -> np.ndarray:
-        labels: np.ndarray = np.asarray(self.method.classes)[scores.argmax(1).numpy()]
+        labels: np.ndarray = np.asarray(self.method.classes)[scores.argmax(1).cpu().numpy()]
         return labels

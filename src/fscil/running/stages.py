@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fscil.running.training import Run
 
 
+LOSS_STEPS = 20  # of a GPU, after which it is waited for once: the loss is read, a checkpoint or Ctrl-C looked for
+
+
 class Epoch:
     """One pass of a stage; `start` is not zero when a run resumes in the middle of an epoch."""
 
@@ -48,14 +51,15 @@ class Epoch:
         ):
             mine = slice(devices.rank, None, devices.count)
             self._share = devices.count * len(chunk[mine]) / len(chunk)
-            yield x[mine], labels[chunk[mine]]
+            yield x[mine], labels[chunk[mine]].to(x.device, non_blocking=True)
 
     def step(self, loss: Tensor) -> None:
         """One step down the gradient of `loss`, the mean over this device's share."""
-        self._loop.descend(loss if self._share == 1 else self._share * loss, self.number + self.next / self._loop.steps)
+        done = self.number * self._loop.steps + self.next
+        self._loop.descend(loss if self._share == 1 else self._share * loss, done)
         self.next += 1
         self._seed_layers()
-        self._loop.after(self.number * self._loop.steps + self.next)
+        self._loop.after(done + 1)
 
     def _seed_layers(self) -> None:
         """Random layers (drop-out in timm models) listen to torch's own generator only: each step seeds it."""
@@ -81,6 +85,7 @@ class Loop:
         self.watch = Stopwatch(self.stage, run.meter, run.devices)
         self.written = time.monotonic()
         self.loss = math.nan
+        self.rhythm = 1 if run.devices.device.type == "cpu" else LOSS_STEPS
 
     def epochs(self) -> Iterator[Epoch]:
         """The epochs that are still to be made; a checkpoint stands behind the last one."""
@@ -102,24 +107,34 @@ class Loop:
             if self.run.devices.agree(self.user.asked):
                 raise KeyboardInterrupt
 
-    def descend(self, loss: Tensor, epochs_done: float) -> None:
-        """One step of the optimiser, with the gradient averaged over the devices."""
-        factor = rate(self.descent, epochs_done / self.descent.epochs)
+    def descend(self, loss: Tensor, done: int) -> None:
+        """One step of the optimiser behind `done` others, with the gradient averaged over the devices."""
+        factor = rate(self.descent, (done // self.steps + done % self.steps / self.steps) / self.descent.epochs)
         for group, lr in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = lr * factor
-        mean = loss.detach().clone().reshape(1)
-        self.run.devices.average([mean])
-        self.loss = mean.item()
-        if not math.isfinite(self.loss):
-            raise FscilError(f"the loss of stage {self.name} is {self.loss}: it diverged; lower its learning rate")
+        if self._pauses(done + 1):
+            self._read(loss)
         self.optimiser.zero_grad()
         loss.backward()
         # By hand, once per step: an episode makes several forward passes before its one backward pass.
         self.run.devices.average([p.grad for p in self.parameters if p.grad is not None])
         self.optimiser.step()
 
+    def _pauses(self, done: int) -> bool:
+        """Whether the host waits for the device at step `done`: always where they are one."""
+        return done % self.rhythm == 0 or done == self.total
+
+    def _read(self, loss: Tensor) -> None:
+        mean = loss.detach().clone().reshape(1)
+        self.run.devices.average([mean])
+        self.loss = mean.item()
+        if not math.isfinite(self.loss):
+            raise FscilError(f"the loss of stage {self.name} is {self.loss}: it diverged; lower its learning rate")
+
     def after(self, done: int) -> None:
         """What follows a step: progress, a checkpoint when it is due, and the end where the user asked for it."""
+        if not self._pauses(done):
+            return
         self.bar.advance(done, self.loss)
         due = time.monotonic() - self.written >= self.run.checkpoint_seconds
         stop, due = self.run.devices.agree((self.user.asked, due))

@@ -41,7 +41,7 @@ def fitted_weight(method: Taught, base: Session, run: Run) -> float:
     """
     held_out = kept_from_training(base)
     y = label_rows(method.classes)[held_out.labels]
-    features = compared_features(method.branches, held_out, method.test_framing(base), run)
+    features = [f.cpu() for f in compared_features(method.branches, held_out, method.test_framing(base), run)]
     place = torch.cat([torch.arange(count) for count in y.unique_consecutive(return_counts=True)[1].tolist()])
     support = place < min(PSEUDO_SHOTS, method.config.held_out // 2)
     right = torch.zeros(len(WEIGHTS))
@@ -61,4 +61,4 @@ def fitted_weight(method: Taught, base: Session, run: Run) -> float:
 def pseudo_relation(branch: Branch, f: Tensor, y: Tensor, shots: Tensor, tested: Tensor) -> Tensor:
     """Relations (tested, classes) of features (n, d) of rows (n,), where the rows of `shots` are the means of these."""
     rows, means = mean_of_labels(f[shots], y[shots])
-    return relate(branch.relation, f[tested], branch.prototypes.means().index_copy(0, rows, means))
+    return relate(branch.relation, f[tested], branch.prototypes.means().cpu().index_copy(0, rows, means))

@@ -27,11 +27,11 @@ PREPARED = 1000  # images an encoder sees before training, where it takes anythi
 
 
 class Net(nn.Module, Generic[Head]):
-    """Encoder and classifier: images (n, 3, p, p) -> logits (n, classes)."""
+    """Encoder and classifier, which goes where the encoder is: images (n, 3, p, p) -> logits (n, classes)."""
 
     def __init__(self, encoder: Encoder, head: Head):
         super().__init__()
-        self.encoder, self.head = encoder, head
+        self.encoder, self.head = encoder, head.to(next(encoder.parameters()).device)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.encoder(images))
@@ -111,7 +111,8 @@ def train_classifier(
     method: Method, stage: str, net: Net[Any], session: Session, training: Training, run: Run, loss: Loss | None = None
 ) -> None:
     """Trains encoder and head on a session's images, by cross-entropy or another loss; row i is the i-th class."""
-    row, steps = label_rows(session.classes), math.ceil(len(session.train) / training.batch)
+    row = label_rows(session.classes).to(session.train.device, non_blocking=True)
+    steps = math.ceil(len(session.train) / training.batch)
     net.train()
     for epoch in run.epochs(stage, net, net, training, steps):
         framing = method.train_framing(session, training_pixels(training, method.config.pixels, epoch.progress))

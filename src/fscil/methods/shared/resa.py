@@ -53,7 +53,7 @@ def task_loss(task: Seen, W2: Tensor, o: Objective) -> Tensor:
         L = L + o.global_weight * global_loss(task, W2.index_copy(0, task.rows, W2l[: task.way].float()), o.scale)
     if o.local_weight:
         r_local = euclid(fQ.flatten(0, 1), W2l)
-        y_local = torch.arange(len(fQ)).repeat_interleave(fQ.shape[1])
+        y_local = torch.arange(len(fQ), device=fQ.device).repeat_interleave(fQ.shape[1])
         L = L + o.local_weight * local_loss(o.scale * r_local, y_local, o.sessions, o.smoothing)
     return L
 
@@ -68,12 +68,14 @@ def global_loss(task: Seen, W2pg: Tensor, scale: float) -> Tensor:
 
 
 def local_loss(logits: Tensor, y: Tensor, sessions: int, smoothing: float) -> Tensor:
-    """Cross-entropy of the queries over all local classes, Eq. 9 and 10.
+    """Cross-entropy of the queries over all local classes, Eq. 9 and 10; class by class, each has as many queries.
 
     In a sequence of several sessions, as in meta-learning: after each of them, over the classes seen so far, mean.
     """
-    seen = [math.ceil(logits.shape[1] * (t + 1) / sessions) for t in range(sessions)]
-    return torch.stack([smooth_cross_entropy(logits[y < k, :k], y[y < k], smoothing) for k in seen]).mean()
+    classes = logits.shape[1]
+    seen = [math.ceil(classes * (t + 1) / sessions) for t in range(sessions)]
+    first = [(k, k * len(y) // classes) for k in seen]  # classes, and queries of these
+    return torch.stack([smooth_cross_entropy(logits[:n, :k], y[:n], smoothing) for k, n in first]).mean()
 
 
 def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
@@ -84,7 +86,10 @@ def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Cached:
-    """Frozen features of base images: upright (n, d), twins (n, 3, d) or None, and the rows of their classes (n,)."""
+    """Frozen features of base images: upright (n, d), twins (n, 3, d) or None, and the rows of their classes (n,).
+
+    The rows are in main memory, where tasks are drawn.
+    """
 
     upright: Tensor
     turned: Tensor | None
@@ -105,16 +110,19 @@ def sample(
     def shown(features: Tensor) -> Tensor:
         return g * dropped(features, dropout, rng)
 
+    device = cached.upright.device
     classes, chosen = draw(pool, sampling, rng)
+    chosen = chosen.to(device, non_blocking=True)
     if cached.turned is None:
         return Task(shown(cached.upright[chosen]), None, classes, sampling.shot)
-    turns = torch.randint(0, 3, (len(classes), 1), generator=rng)
+    turns = torch.randint(0, 3, (len(classes), 1), generator=rng).to(device, non_blocking=True)
     return Task(shown(cached.upright[chosen]), shown(cached.turned[chosen, turns]), classes, sampling.shot)
 
 
 def dropped(features: Tensor, share: float, rng: torch.Generator) -> Tensor:
     """Features with a share of their values hidden and the others enlarged, so that their mean stays."""
-    return features * (torch.rand(features.shape, generator=rng) >= share) / (1 - share)
+    shown = torch.rand(features.shape, generator=rng) >= share
+    return features * shown.to(features.device, non_blocking=True) / (1 - share)
 
 
 def map_loss(task: Task, A: Tensor, means: Tensor, o: Objective) -> Tensor:
@@ -123,4 +131,5 @@ def map_loss(task: Task, A: Tensor, means: Tensor, o: Objective) -> Tensor:
     `means` (classes, d) are those of the frozen features: A is linear, so W2 is exact in every step.
     """
     pseudo_old = (means @ A).detach()  # gets no gradient
-    return task_loss(Seen(task.support @ A, task.query @ A, task.classes), pseudo_old, o)
+    rows = task.classes.to(A.device, non_blocking=True)
+    return task_loss(Seen(task.support @ A, task.query @ A, rows), pseudo_old, o)
