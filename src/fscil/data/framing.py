@@ -110,7 +110,7 @@ class Window(NamedTuple):
 
 
 def keeps_pixels(framing: Framing, height: int, width: int) -> bool:
-    """Whether images of this size are only rearranged, never resized; random boxes count as resized, whatever they are."""
+    """Whether images of this size are only rearranged; random boxes count as resized, whatever they are."""
     if framing.augment is not None and framing.augment.crop == "resized":
         return False
     return height == width == framing.pixels == min(height, width) / framing.short_side

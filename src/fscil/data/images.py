@@ -81,9 +81,7 @@ class Images(ABC):
 class TensorImages(Images):
     """Images in memory: uint8 (N, 3, H, W), augmented in batches with an independent draw per image."""
 
-    def __init__(
-        self, pixels: Tensor, labels: Tensor, rows: Tensor | None = None, device: torch.device | None = None
-    ):
+    def __init__(self, pixels: Tensor, labels: Tensor, rows: Tensor | None = None, device: torch.device | None = None):
         self._pixels = pixels.to(memory_format=torch.channels_last)
         self.labels = labels.long()
         self._rows = torch.arange(len(labels)) if rows is None else rows
@@ -137,7 +135,8 @@ def _cut(images: Tensor, framing: Framing, chance: Draw | None) -> Tensor:
     moved = rearrangement(framing, chance) if chance else None
     if keeps_pixels(framing, height, width):
         return images if moved is None else _taken(images, *moved)
-    sides = windows(*(torch.full((1,), side, device=images.device) for side in (height, width)), framing, chance)
+    heights, widths = (torch.full((1,), side, device=images.device) for side in (height, width))
+    sides = windows(heights, widths, framing, chance)
     vertical, horizontal = interpolation(sides[0], height, p), interpolation(sides[1], width, p)
     if moved is not None:
         vertical, horizontal = _rearranged(vertical, moved[0]), _rearranged(horizontal, moved[1])
@@ -164,9 +163,7 @@ def _taken(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 class FileImages(Images):
     """Images in files, decoded by worker processes (0: in this process)."""
 
-    def __init__(
-        self, paths: Sequence[str | Path], labels: Tensor, workers: int = 2, device: torch.device = CPU
-    ):
+    def __init__(self, paths: Sequence[str | Path], labels: Tensor, workers: int = 2, device: torch.device = CPU):
         self.paths = tuple(map(str, paths))
         self.labels = labels.long()
         self.workers, self.device = workers, device

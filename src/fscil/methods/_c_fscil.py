@@ -28,7 +28,7 @@ def sharpened(similarities: Tensor, unused: int = 0) -> Tensor:
 
 def repulsion(p: Tensor) -> Tensor:
     """Mean over all pairs of exp(a s) + exp(-a s) - 2: zero for orthogonal prototypes p (c, dim)."""
-    i, j = torch.triu_indices(len(p), len(p), 1)
+    i, j = torch.triu_indices(len(p), len(p), 1, device=p.device)
     s = NUDGING * similarity(p, p)[i, j]
     return (s.exp() + (-s).exp() - 2).mean()
 

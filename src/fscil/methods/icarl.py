@@ -95,7 +95,7 @@ class Method(Reducible):
         """Exemplars of all classes and their means, in the order of the classifier's rows."""
         self.herd(session, quota(self.config.memory, len(self.classes)), run)
         images = self.memory.images
-        images = images.select(self.head.rows(images.labels).argsort(stable=True))
+        images = images.select(self.head.rows(images.labels).argsort(stable=True).cpu())
         self.means.clear()
         self.means.add(images.labels, F.normalize(self.features(images, session, run), dim=1))
 

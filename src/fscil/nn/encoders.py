@@ -22,7 +22,7 @@ RESNET18 = HUB["resnet18"].timm
 class Encoder(nn.Module):
     """stages -> pool. Convolutions run in `precision`; features are float32, so that relations never lose digits.
 
-    They run where the weights are; features come back to where the images were.
+    They run where the weights are; features come back to where the images were, in training the same device.
     """
 
     def __init__(self, stages: nn.Sequential, dim: int, pixels: int, pool: nn.Module | None = None):

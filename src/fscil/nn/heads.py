@@ -84,10 +84,11 @@ class GrowingHead(nn.Module):
         if known:
             raise FscilError(f"class {known[0]} already has a row in the classifier; a session brings new classes only")
         self.blocks.append(nn.Parameter(weight.detach().to(self.labels.device, copy=True)))
-        self.labels = torch.cat([self.labels, torch.tensor(classes, dtype=torch.int64, device=self.labels.device)])
+        self.labels = torch.cat([self.labels, torch.tensor(classes, dtype=torch.int64).to(self.labels.device)])
 
     def rows(self, labels: Tensor) -> Tensor:
         """Rows of labels (n,) -> (n,)."""
+        labels = labels.to(self.labels.device)
         found = labels[:, None] == self.labels
         unknown = labels[~found.any(1)]
         if len(unknown):

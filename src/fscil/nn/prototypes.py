@@ -68,7 +68,7 @@ class Prototypes(nn.Module):
             if label not in self._row:
                 self._append(label)
                 self.bias[self._row[label]] = bias
-        rows = torch.tensor([self._row[label] for label in labels.tolist()], device=self.sums.device)
+        rows = self.rows(labels)
         self.sums.index_add_(0, rows, features.detach().to(self.sums))
         self.counts.index_add_(0, rows, torch.ones_like(rows))
 

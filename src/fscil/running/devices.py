@@ -1,7 +1,7 @@
 """The processes that share a run, started and connected by Lightning Fabric.
 
 Each holds the whole model and takes its share of every batch and of every episode's queries. Tested with processes on
-one CPU (gloo); CUDA is untested here, for want of a machine that has it.
+one CPU (gloo). No real GPU was used: tests run the steps on a fake one, which has shapes but no values.
 """
 
 from __future__ import annotations

@@ -92,7 +92,9 @@ def stage_macs(stage: PlannedStage, encoder: Encoder) -> int:
 
 def _seconds(stage: PlannedStage, encoder: Encoder) -> float:
     """One timed step on a few images, scaled to the stage."""
-    images = torch.zeros(min(stage.batch, 32), 3, stage.pixels, stage.pixels).to(memory_format=torch.channels_last)
+    device = next(encoder.parameters()).device
+    images = torch.zeros(min(stage.batch, 32), 3, stage.pixels, stage.pixels, device=device)
+    images = images.to(memory_format=torch.channels_last)
     best = min(_time_step(encoder, images, stage.trained > 0) for _ in range(2))  # the first also warms up
     encoder.zero_grad()
     per_forward = best / len(images) / (3 if stage.trained else 1)
