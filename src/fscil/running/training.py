@@ -128,7 +128,7 @@ class Run:
             return make(looks)
         folder = FeatureFolder(self.cache, self._surroundings)
         files = [folder.file(look, images, framing) for look in looks]
-        features = {file: folder.read(file) for file in files if file.exists()}
+        features = {file: folder.read(file).to(images.device) for file in files if file.exists()}
         missing = {file: look for file, look in zip(files, looks, strict=True) if file not in features}
         for file, made in zip(missing, make([*missing.values()]) if missing else [], strict=True):
             features[file] = made
