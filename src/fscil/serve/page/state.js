@@ -17,7 +17,7 @@ export const when = (type, listener) => events.addEventListener(type, (event) =>
 export async function refresh() {
   const [model, classes] = await Promise.all([api.model(), api.classes()]);
   Object.assign(state, { model, classes: classes.classes, none: classes.none, revision: model.revision });
-  tell("state");
+  tell("state", state);
 }
 
 /** Makes a change and shows what came of it; a change that came too late reloads the page's knowledge first. */

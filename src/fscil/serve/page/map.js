@@ -1,0 +1,59 @@
+// The map of classes: what lies close together looks alike.
+
+import { api } from "./api.js";
+import { $, count, el, percent, svg } from "./dom.js";
+import { note, problemNotes } from "./say.js";
+import { noticed } from "./state.js";
+
+const [WIDTH, HEIGHT, EDGE] = [960, 560, 70];
+
+export async function show() {
+  try {
+    const { classes, share } = await api.map();
+    $("map-notes").replaceChildren(...(classes.length < 2 ? [note("a map needs two classes or more")] : []));
+    $("map").replaceChildren(...(classes.length < 2 ? [] : [drawing(classes), closest(classes, share)]));
+  } catch (problem) {
+    $("map-notes").replaceChildren(...problemNotes(noticed(problem)));
+  }
+}
+
+const at = ({ x, y }) => [WIDTH / 2 + x * (WIDTH / 2 - EDGE), HEIGHT / 2 - y * (HEIGHT / 2 - EDGE)];
+
+function drawing(classes) {
+  const taken = []; // boxes of names
+  const dots = classes.map((one) => {
+    const [x, y] = at(one);
+    return svg("circle", { cx: x, cy: y, r: 4 + Math.min(6, Math.sqrt(one.photos)) });
+  });
+  const names = classes.map((one) => {
+    const [x, y] = at(one);
+    return svg("text", { x, y: free(taken, x, y, one.class.length * 7.2), "text-anchor": "middle" }, one.class);
+  });
+  const title = svg("title", {}, "Map of the classes; the closest pairs are listed below");
+  const map = svg("svg", { class: "map", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" }, title, ...dots, ...names);
+  return el("div", { class: "panel" }, map);
+}
+
+/** A height near a dot at which a name covers no other. */
+function free(taken, x, y, width) {
+  for (const height of [y - 15, y + 25, y - 30, y + 40, y - 45, y + 55]) {
+    if (taken.some(([left, top, wide]) => Math.abs(left - x) < (wide + width) / 2 && Math.abs(top - height) < 15)) continue;
+    taken.push([x, height, width]);
+    return height;
+  }
+  return y - 15;
+}
+
+function closest(classes, share) {
+  const pairs = classes
+    .flatMap((a, i) => classes.slice(i + 1).map((b) => [Math.hypot(a.x - b.x, a.y - b.y), a.class, b.class]))
+    .sort(([a], [b]) => a - b)
+    .slice(0, 5);
+  return el(
+    "div",
+    { class: "stack" },
+    el("h3", {}, "Closest on this map"),
+    el("ul", {}, pairs.map(([, a, b]) => el("li", {}, `${a} and ${b}`))),
+    el("p", { class: "quiet small" }, `A flat map shows ${percent(share)} of the differences between ${count(classes.length, "class")}.`),
+  );
+}

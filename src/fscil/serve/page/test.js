@@ -1,0 +1,104 @@
+// A test: a folder of photos whose classes are known; how many are right, and which pairs are confused.
+
+import { api } from "./api.js";
+import { $, count, el } from "./dom.js";
+import { fileTile, named, portions } from "./photos.js";
+import { note, problemNotes, wrongPhotos } from "./say.js";
+import { noticed } from "./state.js";
+
+const MOST = 12; // photos shown of a pair
+let stopping = null;
+
+/** Tests the model on files in folders that are called like their classes. */
+export async function test(found) {
+  const inFolders = found.filter(({ folder }) => folder);
+  if (!inFolders.length) {
+    $("test-notes").replaceChildren(note("these photos lie in no folder: drop a folder with one folder for each class", "wrong"));
+    return;
+  }
+  const labels = new Map(named(inFolders.map(({ file }) => file)).map((photo, i) => [photo, inFolders[i].folder]));
+  const { parts, wrong } = portions([...labels.keys()]);
+  const notes = wrongPhotos(wrong);
+  let result = { results: [] };
+  $("score").hidden = true;
+  working(new AbortController());
+  try {
+    for (const [turn, part] of parts.entries()) {
+      $("test-progress").value = turn / parts.length;
+      const truths = part.map((photo) => labels.get(photo));
+      result = await api.evaluate(part, truths, result.results, stopping.signal);
+      notes.push(...wrongPhotos(result.unreadable));
+    }
+  } catch (problem) {
+    if (problem.name === "AbortError") notes.push(note("stopped; this is the result so far"));
+    else notes.push(...problemNotes(noticed(problem)));
+  }
+  working(null);
+  $("test-notes").replaceChildren(...notes);
+  if (result.results.length) show(result, new Map([...labels.keys()].map(({ name, file }) => [name, file])));
+}
+
+function working(controller) {
+  stopping = controller;
+  $("test-running").hidden = !controller;
+  $("test-progress").value = 0;
+}
+
+function show(result, files) {
+  $("score").hidden = false;
+  $("score").replaceChildren(...headline(result), ...confusions(result.confused, files), perClass(result.results));
+}
+
+function headline({ photos, right, accuracy, accuracy_interval_95: interval, not_sure, strangers, refused }) {
+  const lines = [];
+  if (photos) {
+    const [low, high] = interval.map((bound) => bound.toFixed(0));
+    const unsure = not_sure ? ` About ${not_sure} it was not sure.` : "";
+    lines.push(
+      el("p", { class: "score" }, `${accuracy.toFixed(1)} %`),
+      el("p", {}, `${right} of ${count(photos, "photo")} right; 19 of 20 such tests lie between ${low} and ${high} %.${unsure}`),
+    );
+  }
+  if (strangers) {
+    lines.push(el("p", {}, `${count(strangers, "photo")} of classes that it does not know: to ${refused} it said “not sure”, as it should.`));
+  }
+  return lines;
+}
+
+function confusions(confused, files) {
+  if (!confused.length) return [];
+  const pairs = confused.map(({ truth, said, photos }) =>
+    el(
+      "li",
+      { class: "stack" },
+      el("h3", {}, `${truth} taken for ${said}: ${photos.length}`),
+      el("ul", { class: "near" }, photos.slice(0, MOST).map((name) => el("li", {}, fileTile(files.get(name)), name))),
+    ),
+  );
+  return [el("h2", {}, "Confused"), el("ul", { class: "stack" }, pairs)];
+}
+
+function perClass(results) {
+  const rows = new Map();
+  for (const { truth, said, known, stranger } of results) {
+    const row = rows.get(truth) ?? { photos: 0, right: 0, unsure: 0, stranger };
+    row.photos += 1;
+    row.right += said === truth;
+    row.unsure += !known;
+    rows.set(truth, row);
+  }
+  const head = ["Class", "Photos", "Right", "Not sure"].map((text, i) => el("th", { scope: "col", class: i ? "number" : "" }, text));
+  const body = [...rows].map(([truth, { photos, right, unsure, stranger }]) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, truth),
+      ...[photos, stranger ? "not known" : right, unsure].map((value) => el("td", { class: "number" }, String(value))),
+    ),
+  );
+  return el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body));
+}
+
+export function start() {
+  $("test-stop").addEventListener("click", () => stopping?.abort());
+}
