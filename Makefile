@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint docs dist bench clean
+.PHONY: help demo studio test test-slow test-browser lint docs dist bench clean
 
 help:  ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -15,11 +15,17 @@ help:  ## say what each target does
 demo: $(VENV)/.installed  ## learn 60 characters, then 40 more from five pictures each (about five minutes); writes a report
 	@$(BIN)/fscil demo
 
+studio: $(VENV)/.installed-serve  ## open http://127.0.0.1:8000: teach and ask a model made of drawn pictures
+	@$(BIN)/fscil serve --demo
+
 test: $(VENV)/.installed-dev  ## run the tests
 	@$(PYTEST)
 
 test-slow: $(VENV)/.installed-dev  ## run the tests that take longer than 20 seconds each
 	@$(PYTEST) -m slow --timeout=3600
+
+test-browser: $(VENV)/.installed-browser  ## try the pages in chromium (apt-get install chromium)
+	@$(ONE_THREAD) $(BIN)/python -m pytest tests/browser -m browser -rs
 
 lint: $(VENV)/.installed-dev  ## check style (ruff) and types (mypy on the typed core)
 	@$(BIN)/ruff check
@@ -58,6 +64,16 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the tools for tests and checks into $(VENV) ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-serve: $(VENV)/.installed
+	@echo "Installing what serves the page into $(VENV) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[serve,explain]'
+	@touch $@
+
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	@echo "Installing what drives a browser into $(VENV) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[browser]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed

@@ -12,9 +12,13 @@ from fscil.errors import FscilError
 
 
 def serve(
-    model: Saved,
+    model: Saved | None = None,
     /,
     *,
+    demo: Annotated[
+        bool,
+        Parameter(help="instead of MODEL: draw pictures, learn and serve them; all in ./studio", negative=()),
+    ] = False,
     host: Annotated[str, Parameter(help="address to listen at; other machines reach 0.0.0.0")] = "127.0.0.1",
     port: Annotated[Count, Parameter(help="port to listen at")] = 8000,
     token_file: Annotated[
@@ -31,10 +35,26 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise FscilError("--tls-cert and --tls-key belong together; give both")
     token = None if token_file is None else read_token(token_file)
+    model = _demo(model) if demo else model
+    if model is None:
+        raise FscilError("there is no model to serve: name a model file, or give --demo to try one made of pictures")
     settings = Settings(model, host, port, token, open_prediction)
     shown = f"[{host}]" if ":" in host else host
     show.say(f"{model} at {'http' if tls_cert is None else 'https'}://{shown}:{port}; Ctrl-C stops it")
     run(settings, tls_cert, tls_key)
+
+
+def _demo(model: Path | None) -> Path:
+    """The model to try, made now or before."""
+    if model is not None:
+        raise FscilError(f"--demo makes its own model; omit {model}, or omit --demo")
+    from fscil.serve.demo import FOLDER, make_demo
+
+    if not FOLDER.exists():
+        show.say("drawing pictures of twelve things and learning them, once ...")
+    made = make_demo(FOLDER)
+    show.say(f"drop pictures of {FOLDER / 'teach'} and {FOLDER / 'test'} on the page; {made} keeps what it is taught")
+    return made
 
 
 VERBS = (serve,)

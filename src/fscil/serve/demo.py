@@ -22,7 +22,7 @@ KNOWN = {
 NEW = {"umbrella": "☂", "moon": "☾", "scales": "⚖", "flag": "⚑"}
 PIXELS = 192
 LEARNED, TAUGHT, TESTED = 8, 6, 4  # pictures of a thing
-FILE = "things.fscil"
+FOLDER, FILE = Path("studio"), "things.fscil"
 
 
 def make_demo(folder: Path, encoder: str = backbones.DEFAULT) -> Path:

@@ -1,11 +1,20 @@
 // One answer: the photo, bars, the nearest taught photos, a look inside, and a correction on the spot.
 
 import { api, NONE } from "./api.js";
-import { verdict } from "./ask.js";
 import { el, percent } from "./dom.js";
 import { photoTile, remember } from "./photos.js";
 import { note, problemNotes, toast } from "./say.js";
 import { change, noticed, state } from "./state.js";
+
+/** The answer in a word or two, and how sure it is. */
+export function verdict(told) {
+  if (told.taught_as && told.taught_as !== NONE) return { title: told.taught_as, detail: "This very photo was taught." };
+  if (told.taught_as === NONE) return { title: "None of these", detail: "You said so about this photo." };
+  if (told.like_none) return { title: "None of these", detail: "It is most like a photo that shows none of the classes." };
+  const [best] = told.best;
+  if (!told.known) return { title: "Not sure", detail: `If it has to be one of these: ${best.class}.` };
+  return { title: best.class, detail: `${percent(best.probability)} sure` };
+}
 
 export function answerView(entry) {
   const { title, detail } = verdict(entry.told);
@@ -63,7 +72,7 @@ function bars({ best, known, like_none }) {
       "li",
       { class: position === 0 && known && !like_none ? "sure" : "" },
       el("span", {}, name),
-      el("span", { class: "number quiet" }, probability < 0.005 ? "under 1 %" : percent(probability)),
+      el("span", { class: "number quiet" }, percent(probability)),
       el("span", { class: "bar", "aria-hidden": "true" }, fill),
     );
   });
@@ -83,29 +92,32 @@ function correction(entry, notes) {
   const really = el("label", { class: "grow" }, "It is really", input);
   const send = (event) => {
     event.preventDefault();
-    correct(entry, input.value.trim(), notes);
+    correct(entry, input.value.trim(), input, notes);
   };
   return el(
     "form",
     { class: "row", submit: send },
     really,
     el("button", { class: "main" }, "Correct"),
-    el("button", { type: "button", click: () => correct(entry, NONE, notes) }, "None of these"),
+    el("button", { type: "button", click: () => correct(entry, NONE, input, notes) }, "None of these"),
   );
 }
 
-async function correct({ photo, told }, name, notes) {
+async function correct({ photo, told }, name, input, notes) {
   if (!name) return;
+  const typed = input.value;
   if (name === told.taught_as) {
     notes.replaceChildren(note(`this photo was taught as ${name} already`));
     return;
   }
   try {
+    input.value = "";
     remember(told.digest, photo.file);
     const done = await change(() => api.correct(name, photo));
     const lost = done.gone.length ? `; ${done.gone.join(", ")} lost its last photo and is forgotten` : "";
     toast(name === NONE ? `kept as none of these${lost}` : `learned: this is ${name}${lost}`, done.revision);
   } catch (problem) {
+    input.value = typed;
     notes.replaceChildren(...problemNotes(problem));
   }
 }

@@ -1,8 +1,8 @@
 // Ask: what photos show, what they are most like, and what they really are.
 
-import { api, NONE } from "./api.js";
-import { answerView } from "./answer.js";
-import { $, el, percent } from "./dom.js";
+import { api } from "./api.js";
+import { answerView, verdict } from "./answer.js";
+import { $, el } from "./dom.js";
 import { fileTile, named, portions, remember } from "./photos.js";
 import { noticed, when } from "./state.js";
 import { note, problemNotes, wrongPhotos } from "./say.js";
@@ -29,7 +29,9 @@ export async function ask(files) {
   }
   panel.classList.remove("busy");
   $("ask-notes").replaceChildren(...notes);
-  if (answers.length) show(answers, 0);
+  if (!answers.length) return;
+  show(answers, 0);
+  $("answer").scrollIntoView({ block: "nearest" });
 }
 
 function matched(photos, answers) {
@@ -66,16 +68,6 @@ function stripButton({ photo, told }, position) {
   );
 }
 
-/** The answer in a word or two, and how sure it is. */
-export function verdict(told) {
-  if (told.taught_as && told.taught_as !== NONE) return { title: told.taught_as, detail: "This very photo was taught." };
-  if (told.taught_as === NONE) return { title: "None of these", detail: "You said so about this photo." };
-  if (told.like_none) return { title: "None of these", detail: "It is most like a photo that shows none of the classes." };
-  const [best] = told.best;
-  if (!told.known) return { title: "Not sure", detail: `If it has to be one of these: ${best.class}.` };
-  return { title: best.class, detail: `${percent(best.probability)} sure` };
-}
-
 /** Asks about the current photos once more, after the model was changed. */
 async function again() {
   const position = current;
@@ -84,7 +76,10 @@ async function again() {
     for (const part of portions(entries.map(({ photo }) => photo)).parts) {
       answers.push(...matched(part, (await api.predict(part)).answers));
     }
+    const [{ value }, inside] = [$("answer").querySelector("input"), $("answer").contains(document.activeElement)];
     show(answers, position);
+    $("answer").querySelector("input").value = value;
+    if (inside) $("answer").focus();
   } catch (problem) {
     if (problem.status === 409) $("answer").hidden = true;
     else $("ask-notes").replaceChildren(...problemNotes(noticed(problem)));

@@ -8,6 +8,7 @@ import { change, noticed, state, when } from "./state.js";
 import { prepare } from "./teach.js";
 
 let open = null; // the name of the class that is shown
+let changing = false; // it may have another name in a moment
 
 export async function openClass(name) {
   open = name;
@@ -21,7 +22,7 @@ async function show() {
   const fixed = name === NONE;
   const notes = el("div", { class: "notes", role: "status" });
   const photos = el("ul", { class: "photos", "aria-label": "Photos", tabindex: "0" });
-  $("class-dialog").replaceChildren(
+  $("class-body").replaceChildren(
     el("h2", { id: "class-title" }, fixed ? "None of these" : name),
     notes,
     photos,
@@ -80,6 +81,7 @@ function unteach(name, digest, notes) {
 
 /** Makes a change, says so with a way back, and shows the class it leaves; null closes. */
 async function attempt(notes, make, text, left) {
+  changing = true;
   try {
     const done = await change(make);
     if (left === null) close();
@@ -91,6 +93,8 @@ async function attempt(notes, make, text, left) {
     toast(text, done.revision);
   } catch (problem) {
     notes.replaceChildren(...problemNotes(problem));
+  } finally {
+    changing = false;
   }
 }
 
@@ -102,8 +106,13 @@ function close() {
 }
 
 export function start() {
-  $("class-dialog").addEventListener("close", () => (open = null));
+  $("class-dialog").addEventListener("close", () => {
+    open = null;
+    document.body.append($("toasts"));
+  });
   when("state", () => {
-    if (open && open !== NONE && !state.classes.some(({ name }) => name === open)) close();
+    if (!open || changing) return;
+    if (open === NONE || state.classes.some(({ name }) => name === open)) show();
+    else close();
   });
 }

@@ -3,7 +3,7 @@
 import { NONE } from "./api.js";
 import { openClass } from "./class.js";
 import { $, count, el } from "./dom.js";
-import { photoTile } from "./photos.js";
+import { knownTiles } from "./photos.js";
 import { state, when } from "./state.js";
 
 const MANY = 12; // classes from which on a search field helps
@@ -28,11 +28,10 @@ function showCards() {
 }
 
 function card({ name, photos, learned, latest }) {
-  const seen = state.model.thumbnails || latest.length ? latest.map((digest) => photoTile(digest, "")) : [];
   return el(
     "li",
     { class: "card", "data-class": name, "data-drop": "class" },
-    el("div", { class: "tiles", "aria-hidden": "true" }, seen.length ? seen : el("span", { class: "tile letter" }, name[0])),
+    knownTiles(latest),
     el("button", { class: "open", click: () => openClass(name) }, name),
     el("p", { class: "quiet small" }, `${count(photos, "photo")}${learned === "base" ? ", learned first" : ""}`),
   );

@@ -30,7 +30,12 @@ function fill(node, attributes) {
 /** "1 photo", "5 photos". */
 export const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
 
-export const percent = (share) => `${Math.round(100 * share)} %`;
+/** "88 %"; what is almost nothing or almost all is not rounded to it. */
+export function percent(share) {
+  if (share > 0 && share < 0.005) return "under 1 %";
+  if (share < 1 && share > 0.995) return "over 99 %";
+  return `${Math.round(100 * share)} %`;
+}
 
 /** A sentence begins with a capital letter and ends with a full stop. */
 export function sentence(text) {

@@ -5,21 +5,22 @@ import { $, count, el, percent, svg } from "./dom.js";
 import { note, problemNotes } from "./say.js";
 import { noticed } from "./state.js";
 
-const [WIDTH, HEIGHT, EDGE] = [960, 560, 70];
+const EDGE = 60; // pixels around the map, for names
 
 export async function show() {
   try {
     const { classes, share } = await api.map();
     $("map-notes").replaceChildren(...(classes.length < 2 ? [note("a map needs two classes or more")] : []));
-    $("map").replaceChildren(...(classes.length < 2 ? [] : [drawing(classes), closest(classes, share)]));
+    $("map").replaceChildren(...(classes.length < 2 ? [] : [drawing(classes, $("map").clientWidth), closest(classes, share)]));
   } catch (problem) {
     $("map-notes").replaceChildren(...problemNotes(noticed(problem)));
   }
 }
 
-const at = ({ x, y }) => [WIDTH / 2 + x * (WIDTH / 2 - EDGE), HEIGHT / 2 - y * (HEIGHT / 2 - EDGE)];
-
-function drawing(classes) {
+/** A map as wide as its place, so that names keep their size. */
+function drawing(classes, room) {
+  const [width, height] = [Math.max(300, room - 40), room < 600 ? 480 : 560];
+  const at = ({ x, y }) => [width / 2 + x * (width / 2 - EDGE), height / 2 - y * (height / 2 - EDGE)];
   const taken = []; // boxes of names
   const dots = classes.map((one) => {
     const [x, y] = at(one);
@@ -27,11 +28,11 @@ function drawing(classes) {
   });
   const names = classes.map((one) => {
     const [x, y] = at(one);
-    return svg("text", { x, y: free(taken, x, y, one.class.length * 7.2), "text-anchor": "middle" }, one.class);
+    return svg("text", { x, y: free(taken, x, y, one.class.length * 8), "text-anchor": "middle" }, one.class);
   });
   const title = svg("title", {}, "Map of the classes; the closest pairs are listed below");
-  const map = svg("svg", { class: "map", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" }, title, ...dots, ...names);
-  return el("div", { class: "panel" }, map);
+  const map = svg("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, role: "img" }, title, ...dots, ...names);
+  return el("div", { class: "panel sheet" }, map);
 }
 
 /** A height near a dot at which a name covers no other. */

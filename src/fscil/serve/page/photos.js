@@ -109,3 +109,11 @@ function tile(address, text, otherwise) {
 
 export const fileTile = (file) => tile(preview(file), "", file.name);
 export const photoTile = (digest, text) => tile(stored(digest), text, digest.slice(0, 6));
+
+/** Small pictures of those of some photos that have one. */
+export function knownTiles(digests) {
+  const row = el("div", { class: "tiles", "aria-hidden": "true" });
+  const tiles = digests.map((digest) => stored(digest).then((src) => src && el("span", { class: "tile" }, el("img", { src, alt: "" }))));
+  Promise.all(tiles).then((some) => row.append(...some.filter(Boolean)));
+  return row;
+}

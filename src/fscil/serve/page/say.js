@@ -16,6 +16,7 @@ export function toast(text, revision, steps = 1) {
     revision ? el("button", { click: () => (close(), undo(revision, steps)) }, "Undo") : null,
     el("button", { class: "round", "aria-label": "Close this message", click: close }, "×"),
   );
+  (document.querySelector("dialog[open]") ?? document.body).append($("toasts")); // behind a dialog nobody reaches it
   $("toasts").replaceChildren(node);
   const fade = () => setTimeout(() => (node.matches(":hover, :focus-within") ? fade() : close()), LASTS);
   fade();

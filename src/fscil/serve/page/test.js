@@ -56,7 +56,7 @@ function headline({ photos, right, accuracy, accuracy_interval_95: interval, not
     const unsure = not_sure ? ` About ${not_sure} it was not sure.` : "";
     lines.push(
       el("p", { class: "score" }, `${accuracy.toFixed(1)} %`),
-      el("p", {}, `${right} of ${count(photos, "photo")} right; 19 of 20 such tests lie between ${low} and ${high} %.${unsure}`),
+      el("p", {}, `${right} of ${count(photos, "photo")} right (95 % interval: ${low} to ${high} %).${unsure}`),
     );
   }
   if (strangers) {
