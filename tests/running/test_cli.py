@@ -433,4 +433,20 @@ def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err == "fscil: stopped: run the same command again to continue\n"
+    assert err == "fscil: stopped: run the same command again to start over\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "continues"),
+    [
+        ("run cosine glyphs", True),
+        ("experiment main.toml", True),
+        ("learn photos --save a.fscil --train", True),
+        ("learn photos --save a.fscil --strength full", True),
+        ("learn photos --save a.fscil", False),  # nothing of it is kept
+        ("teach a.fscil full 1.jpg", False),
+        ("", False),
+    ],
+)
+def test_only_what_continues_is_said_to(command: str, continues: bool) -> None:
+    assert cli._continues(command.split()) == continues

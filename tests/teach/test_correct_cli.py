@@ -143,7 +143,7 @@ BAD = {
     "no digest": (("unteach", "{m}", "hoopoe", "0123456789abcdef"), "names no photo: see fscil photos MODEL"),
     "no file": (
         ("unteach", "{m}", "hoopoe", "gone.jpg"),
-        "nothing was changed: 1 of 1 photos skipped: gone.jpg does not",
+        "nothing was changed: gone.jpg does not exist; name other photos",
     ),
     "neither class nor none": (("correct", "{m}", "{photo}"), "give the right class, or --none"),
     "class and none": (("correct", "{m}", "{photo}", "jay", "--none"), "give the right class, or --none"),

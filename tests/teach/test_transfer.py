@@ -1,5 +1,6 @@
 """RESA on cached features: the loss is KT-RCNet's, the map learns, and nothing it must not touch moves."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -207,6 +208,22 @@ def test_accuracy_is_that_of_old_and_new_classes() -> None:
     assert fitting.accuracy(branches, [features], rows, fold) == 100
     features[rows == 0] = features[rows == 1]  # class 0 is hidden and then taught; it looks like class 1
     assert fitting.accuracy(branches, [features], rows, fold) == pytest.approx(2 * 75 * 100 / 175)
+
+
+def test_classes_of_five_photos_are_asked_about_too() -> None:
+    """All five must not be taken to teach a class that is held out: nothing would be left to try a map on."""
+    rows = torch.arange(9).repeat_interleave(5)
+    features = torch.nn.functional.one_hot(rows, 9).float()
+    branches = [Branch("B", backbones.Features(9), "cosine")]
+    assert fitting.accuracy(branches, [features], rows, fold_of(rows, 3, 0)) == 100
+
+
+def test_a_map_that_cannot_be_tried_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "accuracy", lambda *given: math.nan)
+    data, model = cached(classes=9), backbones.of_features(5)
+    told = fitting.fit(model, Learned([data.upright] * 2, data.rows), Wish(strength="transfer", settings=QUICK))[1]
+    assert told == "no map is trained: no photo is left to try it on"
+    assert model.origin.strength == "prototypes"
 
 
 def test_one_branch_has_nothing_to_complement() -> None:

@@ -28,6 +28,8 @@ def predict(
     if link and sort_into is None:
         raise FscilError("--link goes with --sort-into DIR")
     if sort_into is not None:
+        if sort_into.exists() and not sort_into.is_dir():
+            raise FscilError(f"{sort_into} is a file; give --sort-into a folder, new or known")
         check_writable(sort_into / "photo")
     from fscil.teach.seeing import light
 

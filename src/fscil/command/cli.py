@@ -235,7 +235,14 @@ def main() -> None:
             raise
         _stop(f"{error.filename}: {error.strerror}", 2)
     except KeyboardInterrupt:
-        _stop("stopped: run the same command again to continue", 130)
+        _stop(f"stopped: run the same command again to {'continue' if _continues(tokens) else 'start over'}", 130)
+
+
+def _continues(tokens: Sequence[str]) -> bool:
+    """Whether a command that was stopped keeps what it has done so far."""
+    verb = tokens[0] if tokens else ""
+    training = verb == "learn" and ("--train" in tokens or "full" in tokens)
+    return training or verb in ("run", "demo", "experiment", "data")
 
 
 def _command() -> str:

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from fscil.command import show
-from fscil.command.options import Count, Whole
+from fscil.command.options import Count, Share, Whole
 from fscil.command.photos import WITHOUT_FEATURES, Folder, Keep, tell_lesson
 from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.files import check_writable
+from fscil.text import count
 
 Strength = Literal["auto", "prototypes", "transfer", "full"]
 
@@ -41,7 +42,7 @@ def learn(
         Count | None, Parameter(help="size of the images [default: the encoder's own; with --train: the recipe's, 64]")
     ] = None,
     views: Annotated[Literal["one", "flip"], Parameter(help="flip: a photo and its mirror image are averaged")] = "one",
-    false_acceptance: Annotated[float, Parameter(help="share of unknown photos that may be taken for known")] = 0.05,
+    false_acceptance: Annotated[Share, Parameter(help="share of unknown photos that may be taken for known")] = 0.05,
     seed: Annotated[Whole, Parameter(help="seed of everything that is drawn")] = 0,
     keep_features: Keep = "all",
     overwrite: Annotated[bool, Parameter(help="replace an existing model file", negative=())] = False,
@@ -80,7 +81,7 @@ def learn(
     (modelfile.replace if overwrite else modelfile.save_over)(model, save)
     if keep_features == "none":
         show.say(WITHOUT_FEATURES)
-    facts = f"{len(model.names)} classes from {lesson.taught} photos"
+    facts = f"{count(len(model.names), 'class', 'classes')} from {count(lesson.taught, 'photo')}"
     show.say(f"{save}: learned {facts} in {time.perf_counter() - began:.1f} s")
 
 

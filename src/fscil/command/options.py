@@ -22,12 +22,20 @@ def _whole(_hint: object, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
 
 
+def _number(_hint: object, tokens: Sequence[Token]) -> float:
+    try:
+        return float(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a number") from None
+
+
 def _at_least_one(_hint: object, value: int | None) -> None:
     if value is not None and value < 1:
         raise ValueError("It must be 1 or more.")
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
+Share = Annotated[float, Parameter(converter=_number)]
 Count = Annotated[int, Parameter(converter=_whole, validator=_at_least_one)]
 
 

@@ -8,8 +8,10 @@ from cyclopts import Parameter
 
 from fscil.command import show
 from fscil.errors import FscilError
+from fscil.text import count
 
 if TYPE_CHECKING:
+    from fscil.teach.knowledge.model import Model
     from fscil.teach.lessons.teaching import Lesson
 
 Saved = Annotated[Path, Parameter(help="model file made by fscil learn")]
@@ -48,6 +50,11 @@ def tell_lesson(lesson: "Lesson", total: int) -> None:
         show.say(sentence)
     for review in lesson.reviews:
         show.say(review.text())
+
+
+def knows(model: "Model") -> str:
+    """How many classes a model knows."""
+    return f"knows {count(len(model.names), 'class', 'classes')}"
 
 
 def complain(sentences: Iterable[str]) -> None:

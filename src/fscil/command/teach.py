@@ -6,7 +6,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from fscil.command import show
-from fscil.command.photos import WITHOUT_FEATURES, Class, Keep, Saved, photos_in, tell_lesson
+from fscil.command.options import Share
+from fscil.command.photos import WITHOUT_FEATURES, Class, Keep, Saved, knows, photos_in, tell_lesson
 
 
 def teach(
@@ -44,7 +45,7 @@ def teach(
         kept, there = count(lesson.taught, "photo"), count(len(known.negatives), "photo")
         show.say(f"kept {kept} as {NONE}; {model} has {there} of {NONE}")
     else:
-        show.say(f"taught {name!r} from {lesson.taught} photos; {model} knows {len(known.names)} classes")
+        show.say(f"taught {name!r} from {count(lesson.taught, 'photo')}; {model} {knows(known)}")
 
 
 def forget(
@@ -65,7 +66,7 @@ def forget(
             gone = known.erase(name)
         else:
             known.forget(name)
-    show.say(f"{'erased' if erase else 'forgot'} {name!r}; {model} knows {len(known.names)} classes")
+    show.say(f"{'erased' if erase else 'forgot'} {name!r}; {model} {knows(known)}")
     if any(label < known.base for label in gone):
         show.say(
             "it was a base class: what was fitted to all base classes together stays; learn again to remove that too"
@@ -90,14 +91,14 @@ def undo(model: Saved, /) -> None:
 
     with modelfile.editing(model) as known:
         step = known.undo()
-    show.say(f"undone: {step.text()}; {model} knows {len(known.names)} classes")
+    show.say(f"undone: {step.text()}; {model} {knows(known)}")
 
 
 def adjust(
     model: Saved,
     /,
     *,
-    false_acceptance: Annotated[float, Parameter(help="share of unknown photos that may be taken for known")],
+    false_acceptance: Annotated[Share, Parameter(help="share of unknown photos that may be taken for known")],
 ) -> None:
     """Move the threshold of "not sure" and say what that costs."""
     from fscil.teach.storage import modelfile

@@ -203,7 +203,7 @@ class EvaluationFacts(BaseModel):
     not_sure: int = Field(description="photos of known classes that are not sure")
     strangers: int = Field(description="photos of classes that the model does not know")
     refused: int = Field(description="of these so many are not sure, as they should be")
-    taken_for_known_interval_95: tuple[float, float] | None = Field(description="share of strangers, percent")
+    taken_for_known_interval_95: tuple[float, float] | None = Field(description="share of strangers, from 0 to 1")
     confused: list[Confusion] = Field(description="pairs of classes that are confused, most often first")
     results: list[Row] = Field(description="all photos so far; send them back as earlier with the next portion")
     unreadable: list[PhotoProblem]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -123,6 +124,8 @@ def _tried(model: Model, learned: Learned, wish: Wish) -> Trial:
         return Trial("no map is trained: without the photos held out, fewer than five classes have enough (four)")
     fresh, seen = _fresh(model.branches, learned, fold)
     without = accuracy(fresh, seen, learned.rows, fold)
+    if math.isnan(without):
+        return Trial("no map is trained: no photo is left to try it on")
     fresh[1].see_through(complement(learned, fold.fitted, wish))
     seen[1] = fresh[1].whitened(learned.features[1])
     made = rehearse(fresh, seen, learned.rows, fold)
@@ -132,7 +135,7 @@ def _tried(model: Model, learned: Learned, wish: Wish) -> Trial:
     new = len(learned.rows.unique()) - len(learned.rows[fold.fitted].unique())
     held = f"on {int(fold.asked.sum())} base photos, {new} classes held out as new"
     text = f"harmonic mean {without:.1f} % without and {with_map:.1f} % with a trained map, {held}"
-    if with_map <= without:
+    if not with_map > without:
         return Trial(f"the map is not used: {text}")
     return Trial(f"the map is used: {text}", weight, tuple(made))
 
@@ -143,9 +146,12 @@ def groups(classes: int) -> int:
 
 
 def accuracy(branches: Sequence[Branch], features: Sequence[Tensor], rows: Tensor, fold: Fold) -> float:
-    """Harmonic mean in percent of photos kept aside and of classes that a fold hides, taught from five photos each."""
+    """Harmonic mean in percent of photos kept aside and of classes that a fold hides, taught from five photos each.
+
+    Where a class has no more than these, one of them is asked about; nan: of one kind there are none.
+    """
     hidden = ~torch.isin(rows, rows[fold.fitted])
-    shots = hidden & (place_in_class(rows) < SHOTS)
+    shots = hidden & (place_in_class(rows) < (rows.bincount() - 1).clamp(max=SHOTS)[rows])
     used, asked = fold.fitted | shots, fold.asked & ~shots
     pairs = list(zip(branches, features, strict=True))
     scores = torch.stack(

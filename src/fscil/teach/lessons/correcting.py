@@ -19,7 +19,8 @@ from fscil.teach.lessons.looking import Seen, look
 from fscil.teach.lessons.review import Review, review_class
 from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out
 from fscil.teach.names import NONE, Name
-from fscil.teach.seeing.photos import Source, name_of, summary
+from fscil.teach.seeing.photos import Source, name_of
+from fscil.text import few
 
 DIGITS = re.compile(r"[0-9a-fA-F]{4,32}")
 
@@ -108,7 +109,8 @@ def choose(model: Model, given: Sequence[Source]) -> Chosen:
     shown = [i for i in range(len(given)) if i not in named]
     seen = look(model, [given[i] for i in shown])
     if seen.unreadable:
-        raise FscilError(f"nothing was changed: {summary(seen.unreadable, len(given))}")
+        problems = few([str(problem) for problem in seen.unreadable])
+        raise FscilError(f"nothing was changed: {problems}; name other photos, or digits as fscil photos lists them")
     remembered = model.memory.features(list(named.values())) if named else [f[:0] for f in seen.features]
     titles: dict[bytes, str] = {}
     rows = []

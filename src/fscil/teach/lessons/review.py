@@ -15,7 +15,7 @@ from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.looking import answers
 from fscil.teach.names import Name
 from fscil.teach.replies import Answer
-from fscil.text import few
+from fscil.text import count, few
 
 ENOUGH = 5  # photos from which a class is known well enough
 MOST = 30  # photos of a class that are asked, the latest
@@ -32,6 +32,7 @@ class Review:
     name: Name
     photos: tuple[str, ...]  # what they are called
     answers: tuple[Answer, ...]
+    total: int = 0  # photos of the class, of which the latest were asked about
 
     @property
     def recognised(self) -> int:
@@ -45,10 +46,14 @@ class Review:
 
     def text(self) -> str:
         """4 of 5 photos of 'hoopoe' would be recognised; dark.jpg looks like 'jay'; more photos would help."""
-        asked = f"{self.recognised} of {len(self.photos)} photos of {self.name!r}"
-        enough = self.recognised == len(self.photos) >= ENOUGH
-        verdict = "more would change little" if enough else "more photos would help"
-        return "; ".join([f"{asked} would be recognised if they had not been taught", *self._others(), verdict])
+        latest = "the latest " if self.total > len(self.photos) else ""
+        asked = f"{self.recognised} of {latest}{count(len(self.photos), 'photo')} of {self.name!r}"
+        told = [f"{asked} would be recognised if they had not been taught", *self._others()]
+        if self.recognised == len(self.photos) >= ENOUGH:
+            told.append("more would change little")
+        elif len(self.photos) < MOST:
+            told.append("more photos would help")
+        return "; ".join(told)
 
     def _right(self, answer: Answer) -> bool:
         return answer.known and answer.best[0][0] == self.name
@@ -75,7 +80,7 @@ def review(model: Model, name: Name, features: Sequence[Tensor], called: Sequenc
         rest = [ClassSums(r.total - f[0].double(), r.photos - 1, r.bias) for r, f in zip(rows, one, strict=True)]
         with model.what_if(label, rest):
             said += answers(model, one, most=2)
-    return Review(name, tuple(called), tuple(said))
+    return Review(name, tuple(called), tuple(said), rows[0].photos)
 
 
 def review_class(model: Model, name: Name, called: Mapping[bytes, str] | None = None) -> Review | None:

@@ -25,7 +25,10 @@ def card(model: Model) -> Iterator[str]:
     if model.negatives:
         yield f"Photos like {count(len(model.negatives), 'photo')} of {NONE} are 'not sure'."
     remembered = sum(photo in model.memory for known in model.photos.values() for photo in known)
-    yield f"It keeps the features of {count(remembered, 'photo')}; they allow photos to be taken back."
+    if remembered:
+        yield f"It keeps the features of {count(remembered, 'photo')}; they allow photos to be taken back."
+    else:
+        yield "It keeps no features of photos; only photos that are at hand can be taken back."
     yield "# How good it is"
     if c.photos:
         photos_used = count(c.photos, "held-out base photo")

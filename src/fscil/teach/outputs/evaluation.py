@@ -80,9 +80,10 @@ class Tally:
 
     @property
     def false_acceptance_interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share of unknown photos that are taken for known, in percent."""
+        """The 95 % interval of the share of unknown photos that are taken for known."""
         strangers = sum(one.stranger for one in self.tested)
-        return interval(strangers - self.refused, strangers)
+        low, high = interval(strangers - self.refused, strangers)
+        return low / 100, high / 100
 
     @property
     def confused(self) -> list[Pair]:
@@ -116,7 +117,7 @@ class Evaluation(Tally):
         if self.metrics:
             yield from self._known_lines(self.metrics)
         if self.unknown_photos:
-            low, high = self.false_acceptance_interval
+            low, high = (100 * bound for bound in self.false_acceptance_interval)
             who = f"{count(self.unknown_photos, 'photo')} of {few(self.unknown)}"
             taken = f"{100 * self.false_acceptance:.1f} % taken for known (95 % interval {low:.1f} to {high:.1f} %)"
             yield f"unknown photos ({who}): {self.refused} refused as not sure, {taken}"
