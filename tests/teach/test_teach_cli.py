@@ -359,6 +359,8 @@ def test_inputs_that_are_no_folder_or_number_are_named(
     (tmp_path / "file").touch()
     code, _, complaints = fscil_command("predict", birds_file, hoopoes[0], "--sort-into", tmp_path / "file")
     assert (code, complaints) == (2, f"fscil: {tmp_path / 'file'} is a file; give --sort-into a folder, new or known\n")
+    complaints = fscil_command("export", birds_file, "--onnx", tmp_path / "file")[2]
+    assert complaints == f"fscil: {tmp_path / 'file'} is a file; give --onnx a folder, new or known\n"
     code, _, complaints = fscil_command("adjust", birds_file, "--false-acceptance", "much")
     assert code == 2
     assert "'much' is not a number" in complaints

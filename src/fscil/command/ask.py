@@ -28,8 +28,7 @@ def predict(
     if link and sort_into is None:
         raise FscilError("--link goes with --sort-into DIR")
     if sort_into is not None:
-        if sort_into.exists() and not sort_into.is_dir():
-            raise FscilError(f"{sort_into} is a file; give --sort-into a folder, new or known")
+        _check_folder(sort_into, "--sort-into")
         check_writable(sort_into / "photo")
     from fscil.teach.seeing import light
 
@@ -118,6 +117,7 @@ def export(model: Saved, /, *, onnx: Annotated[Path, Parameter(help="folder to w
     from fscil.teach.outputs.export import to_onnx
     from fscil.teach.storage import modelfile
 
+    _check_folder(onnx, "--onnx")
     show.say(to_onnx(modelfile.load(model), onnx))
 
 
@@ -133,6 +133,11 @@ def explain(
     from fscil.teach.storage import modelfile
 
     show.say(draw(modelfile.load(model), photo, output))
+
+
+def _check_folder(path: Path, option: str) -> None:
+    if path.exists() and not path.is_dir():
+        raise FscilError(f"{path} is a file; give {option} a folder, new or known")
 
 
 def _check_forms(as_json: bool, as_csv: bool) -> None:
