@@ -6,9 +6,22 @@ import signal
 import time
 from pathlib import Path
 
-from apart import FINISHED, STEPS, Fate, always_tiny, start, tiny_experiment  # noqa: F401 (fixture)
+import pytest
+
+from apart import (  # noqa: F401 (a fixture)
+    FINISHED,
+    STEPS,
+    Fate,
+    always_tiny,
+    differing,
+    on_tiny_images,
+    results,
+    start,
+    tiny_experiment,
+)
 from fscil.data import Protocol
 from fscil.running.experiment import execute
+from fscil.running.stages import Loop
 
 
 def base_seconds(folder: Path) -> float:
@@ -56,3 +69,25 @@ def test_other_shots_and_another_draw_share_the_base_but_another_order_does_not(
     seconds = {name: base_seconds(folder) for name, folder in folders.items()}
     assert seconds["plain"] == seconds["shots"] == seconds["draw"] != seconds["order"]
     assert {folder.parent.name for folder in folders.values()} == {f"cosine-paper-{name}" for name in protocols}
+
+
+def test_other_shots_take_over_the_whole_base_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Protocol(shots_seed=5)
+    plain = execute(tiny_experiment(tmp_path / "alone", protocol=other, keeps_states=False))
+    assert not list(plain.glob("state-*"))
+    execute(tiny_experiment(tmp_path, variant="first", shares_base=True))
+    steps: list[object] = []
+    monkeypatch.setattr(Loop, "after", lambda *given: steps.append(given))
+    shared = execute(tiny_experiment(tmp_path, variant="second", protocol=other, shares_base=True, keeps_states=False))
+    assert steps == []
+    assert differing(without_stages(shared), without_stages(plain)) == []
+    monkeypatch.undo()
+    with on_tiny_images():
+        execute(tiny_experiment(tmp_path, changes={"way": 3}, variant="third", shares_base=True))
+    assert len(list((tmp_path / "cache").glob("base session-*.safetensors"))) == 2  # other settings, another session
+
+
+def without_stages(folder: Path) -> dict[str, object]:
+    """Predictions and compute; a base session that is shared lists what it did between the stages as one more."""
+    content = results(folder)
+    return {name: {**value, "stages": []} if isinstance(value, dict) else value for name, value in content.items()}

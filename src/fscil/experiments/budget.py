@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fscil.experiments.cells import OF_SHOTS
 from fscil.methods.shared.base import DECIDED_BY
 from fscil.running.experiment import RunSpec, plan
 from fscil.settings import to_dict
 
 BASE = "base"  # how the names of stages begin that train a base
-OF_SHOTS = ("shots", "shots_seed")  # of the protocol, what leaves the base session as it is
 
 
 @dataclass(frozen=True)

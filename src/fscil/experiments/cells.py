@@ -13,6 +13,8 @@ from fscil.errors import FscilError
 from fscil.experiments.specs import Arm, Experiment, Settings
 from fscil.running.experiment import RunSpec, resolved
 
+OF_SHOTS = ("shots", "shots_seed")  # of the protocol, what leaves the base session as it is
+
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
@@ -79,6 +81,8 @@ def _run(experiment: Experiment, arm: Arm, place: Settings, seed: int, surroundi
         choice = resolved(arm.method, surroundings.dataset, surroundings.recipe or experiment.recipe or None, changes)
     except FscilError as problem:
         raise FscilError(f"experiment {experiment.name}, {variant(arm, place) or arm.name}: {problem}") from problem
+    other_shots = not place.keys().isdisjoint(OF_SHOTS)
+    quick = other_shots or getattr(choice.config, "trains", "") == "map"  # their encoders stand still
     return RunSpec(
         method=arm.method,
         dataset=surroundings.dataset,
@@ -91,7 +95,9 @@ def _run(experiment: Experiment, arm: Arm, place: Settings, seed: int, surroundi
         precision=surroundings.precision,
         command=surroundings.command,
         variant=variant(arm, place),
-        keeps_features=True,
+        keeps_features=quick,
+        keeps_states=not quick,
+        shares_base=other_shots,
     )
 
 

@@ -14,9 +14,10 @@ from fscil.experiments.specs import Experiment
 from fscil.files import FORMAT, read_json, write_bytes, write_json
 from fscil.report.runs import FACTS, Record, read_folder
 from fscil.running.devices import launch
-from fscil.running.experiment import RunSpec
+from fscil.running.experiment import RunSpec, defaults, identity
 from fscil.running.planning import choose_precision
-from fscil.settings import differences, to_dict
+from fscil.running.runfolder import changes
+from fscil.settings import differences
 
 KIND = "fscil experiment"
 IDENTITY = ("experiment", "dataset", "recipe", "settings")  # axes, arms and seeds may grow: every cell guards its own
@@ -65,8 +66,7 @@ def record(run: RunSpec) -> Record | None:
         there = read_folder(run.folder)
     except FscilError:  # `execute` repairs it, or says what to do
         return None
-    own = {"method": run.method, "settings": to_dict(run.config), "protocol": to_dict(run.protocol), "seed": run.seed}
-    return there if all(there.facts.get(key) == value for key, value in own.items()) else None
+    return None if changes(there.facts, identity(run), defaults(run)) else there
 
 
 def unfinished(runs: Iterable[RunSpec]) -> list[RunSpec]:

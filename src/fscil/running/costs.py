@@ -1,5 +1,7 @@
 """What learning costs: seconds, compute and images, over all devices and all processes that worked on it."""
 
+from __future__ import annotations
+
 import resource
 import sys
 import time
@@ -21,6 +23,13 @@ class Cost:
     images: int = 0  # trained on
     steps: int = 0
 
+    def less(self, *parts: Cost) -> Cost:
+        """What is left of it after some parts."""
+        seconds, macs, images = (
+            getattr(self, name) - sum(getattr(part, name) for part in parts) for name in ("seconds", "macs", "images")
+        )
+        return Cost("rest", seconds, macs, images)
+
 
 class Stopwatch:
     """Reads seconds and compute since its start into a stage, on top of what earlier processes spent."""
@@ -35,11 +44,13 @@ class Stopwatch:
         self.earlier.macs += spent.macs
         self.earlier.images += spent.images
 
-    def read(self) -> None:
+    def read(self) -> Cost:
+        """What it cost so far, which the stage knows from now on."""
         macs, images = self.devices.totals(self.meter.macs - self.macs, self.meter.trained - self.images)
         self.stage.seconds = self.earlier.seconds + time.perf_counter() - self.began
         self.stage.macs = self.earlier.macs + macs
         self.stage.images = self.earlier.images + images
+        return self.stage
 
 
 def forget_peak_memory() -> None:

@@ -62,6 +62,8 @@ class RunSpec:
     variant: str = ""  # what tells this run from others of its recipe in the same `out`
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints in a stage of training
     keeps_features: bool = False  # features of frozen encoders are kept in the cache below `out`, for other runs
+    keeps_states: bool = True  # False: for one of many quick runs, which begins again where it was interrupted
+    shares_base: bool = False  # what the base session makes of the method is shared by runs that differ in later shots
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed <= LARGEST_SEED:
@@ -95,7 +97,7 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     forget_peak_memory()
     sessions = benchmark(e.dataset, e.root, e.protocol)  # before `launch`: what is missing is made by one process
     devices = launch(e.devices)
-    folder = RunFolder(e.folder, writable=devices.rank == 0)
+    folder = RunFolder(e.folder, devices.rank == 0, e.keeps_states)
     precision = devices.agree(precision_of(e, folder, devices.device))
     method = build(e, precision["used"], devices.device)
     check_method(method, sessions)
@@ -114,7 +116,8 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
             e.checkpoint_seconds,
             keeps_features=e.keeps_features,
         )
-        protocol.follow(method, sessions.on(devices.device), run, tell if folder.writable else None)
+        base = {"method": e.method, "settings": to_dict(e.config)} if e.shares_base else None
+        protocol.follow(method, sessions.on(devices.device), run, tell if folder.writable else None, base)
         devices.agree("finished")  # nobody leaves before the first process has written everything
     return sessions, method.cpu()
 
@@ -188,15 +191,11 @@ def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[st
     threads = torch.get_num_threads()
     return {
         "format": FORMAT,
-        "method": e.method,
-        "dataset": e.dataset,
+        **identity(e),
         "recipe": Path(e.recipe).stem,
-        "seed": e.seed,
         "sessions": sessions.session_count,
         "command": e.command,
-        "settings": to_dict(c),
         "changed": changed(e),
-        "protocol": to_dict(e.protocol),
         "versions": {"fscil": fscil.__version__, **{name: version(name) for name in LIBRARIES}},
         "git": git_hash(),
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": threads, "devices": e.devices},
@@ -217,6 +216,12 @@ def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[st
         "benchmark_fingerprint": sessions.fingerprint(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
+
+
+def identity(e: RunSpec) -> dict[str, Any]:
+    """What decides the numbers of a run, apart from its images, as `describe` tells of it."""
+    own = {"method": e.method, "dataset": e.dataset, "seed": e.seed}
+    return {**own, "settings": to_dict(e.config), "protocol": to_dict(e.protocol)}
 
 
 def defaults(e: RunSpec) -> dict[str, Any]:

@@ -20,8 +20,17 @@ from fscil.running.training import Run
 TEST_BATCH = 500
 
 
-def follow(method: Method, benchmark: Benchmark, run: Run, tell: Callable[[Session], None] | None = None) -> None:
-    """Learns and tests session by session; what the run folder already holds is loaded, not repeated."""
+def follow(
+    method: Method,
+    benchmark: Benchmark,
+    run: Run,
+    tell: Callable[[Session], None] | None = None,
+    shared_base: dict[str, Any] | None = None,
+) -> None:
+    """Learns and tests session by session; what the run folder already holds is loaded, not repeated.
+
+    `shared_base` tells what makes this method what it is, where runs share what their base session makes of it.
+    """
     tester = Tester(method, benchmark, run)
     done = run.devices.agree(run.folder.finished(benchmark.session_count))
     for session in benchmark.sessions(oracle=method.needs.oracle, held_out=method.config.held_out):
@@ -29,9 +38,8 @@ def follow(method: Method, benchmark: Benchmark, run: Run, tell: Callable[[Sessi
             run.folder.restore(method, session.index)
             run.folder.tidy(session.index)
         if session.index >= done:
-            learn = method.learn_base if session.index == 0 else method.learn_new
             with run.learning(session.index) as cost:
-                learn(session, run)
+                learn(method, session, run, shared_base)
             if run.folder.writable:
                 began = time.perf_counter()
                 predictions = tester.predict(session)
@@ -39,6 +47,21 @@ def follow(method: Method, benchmark: Benchmark, run: Run, tell: Callable[[Sessi
                 run.folder.write_session(session.index, method.state_dict(), predictions, record)
         if tell:
             tell(session)
+
+
+def learn(method: Method, session: Session, run: Run, shared_base: dict[str, Any] | None) -> None:
+    """Learns a session; a base session that is shared, only if no other run has learned it."""
+
+    def learn_base() -> None:
+        method.learn_base(session, run)
+        run.stages.append(run.watch.read().less(*run.stages))  # so that who takes it over inherits all it cost
+
+    if session.index:
+        method.learn_new(session, run)
+    elif shared_base is None:
+        method.learn_base(session, run)
+    else:
+        run.cached("base session", shared_base, method, learn_base)
 
 
 def session_record(session: Session, run: Run, cost: Cost) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def _decisive(facts: Mapping[str, Any], key: str) -> Any:
     return fact.get("used") if key == "precision" and fact else fact
 
 
-def _changes(there: Mapping[str, Any], here: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+def changes(there: Mapping[str, Any], here: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
     """The settings in which two runs differ, one line each; a setting unknown to the first has its default there."""
     *settings, _ = IDENTITY
     earlier = {key: _completed(there.get(key), defaults.get(key)) for key in settings}
@@ -48,9 +48,10 @@ def _completed(value: Any, default: Any) -> Any:
 class RunFolder:
     """One run on disk; docs/running.md tells of the files in it."""
 
-    def __init__(self, path: Path, writable: bool = True):
+    def __init__(self, path: Path, writable: bool = True, keeps_states: bool = True):
         self.path = path
         self.writable = writable  # only the first of several processes writes
+        self.keeps_states = keeps_states  # without them an interrupted run begins again
         self.identity = ""
 
     def described(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class RunFolder:
 
     def _identity(self, there: dict[str, Any], here: dict[str, Any], defaults: Mapping[str, Any]) -> str:
         """The digest the run began with, though fscil has learned further settings since."""
-        return run_identity(there if there and not _changes(there, here, defaults) else here)
+        return run_identity(there if there and not changes(there, here, defaults) else here)
 
     def _begin(self, description: dict[str, Any], defaults: Mapping[str, Any]) -> None:
         """Writes run.json once it is sure that what lies beside it was made with these settings."""
@@ -116,7 +117,7 @@ class RunFolder:
     def _check_same(self, there: dict[str, Any], here: dict[str, Any], defaults: Mapping[str, Any]) -> None:
         if there.get("format") != FORMAT:
             raise FscilError(f"{self.path} was written by another version of fscil; {ELSEWHERE}")
-        changed = _changes(there, here, defaults)
+        changed = changes(there, here, defaults)
         fingerprint = IDENTITY[-1]
         if not changed and there.get(fingerprint) != here.get(fingerprint):
             changed = ["the images of the data set are not those it began with"]
@@ -178,7 +179,8 @@ class RunFolder:
         record: Mapping[str, Any],
     ) -> None:
         """The results of a session; its JSON file comes last and makes it finished."""
-        self.write(self._session(session, "state", "safetensors"), state, {})
+        if self.keeps_states:
+            self.write(self._session(session, "state", "safetensors"), state, {})
         labels = {name: values.astype(np.int32) for name, values in predictions.items()}
         content = safetensors.numpy.save(labels, {"notes": json.dumps({"run": self.identity})})
         write_bytes(self._session(session, "predictions", "safetensors"), content)
