@@ -1,6 +1,8 @@
 """`fscil experiment`: cells are run once, failures stop nothing, and the folder compares what is finished."""
 
 import csv
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,20 @@ def test_without_a_name_the_experiments_are_listed(fscil_command: Fscil) -> None
     outcome = fscil_command("experiment")
     assert outcome.code == 0
     assert "Table 5" in outcome.out
+
+
+def test_a_budget_leaves_out_what_does_not_fit_and_says_so(fscil_command: Fscil) -> None:
+    planned = experiment(fscil_command, BONUSES, "--plan").out
+    everything = float(re.search(r"in all .* ([0-9.]+) PMAC", planned)[1])
+    outcome = experiment(fscil_command, BONUSES, "--budget", 0)
+    assert outcome.out.count("left out, beyond the budget of 0 PMAC: ") == 4
+    assert experiment(fscil_command, BONUSES, "--budget", everything + 1).out.count("left out") == 0
+
+
+def test_settings_of_the_command_reach_every_cell_and_belong_to_the_folder(fscil_command: Fscil) -> None:
+    outcome = experiment(fscil_command, BONUSES, "--seeds", 1, "--set", "held_out=3", "--only", "arm=some")
+    assert outcome.code == 0, outcome.err
+    facts = json.loads(Path("runs/mine-glyphs/glyphs/cosine-paper-some/seed0/run.json").read_text())
+    assert facts["settings"]["held_out"] == 3
+    assert not Path("runs/mine-glyphs/glyphs/cosine-paper-none").exists()
+    assert "settings.held_out: 3 there" in experiment(fscil_command, BONUSES, "--seeds", 1).err

@@ -7,20 +7,23 @@ import pytest
 
 from apart import always_tiny  # noqa: F401 (fixture)
 from fscil.experiments import folder, schedule, specs
-from fscil.experiments.cells import cells
+from fscil.experiments.cells import cells, only
 from fscil.report.published import published
-from small_experiments import small, spread_out
+from fscil.running.experiment import RunSpec
+from small_experiments import BRIEF, OF_METHOD, small, spread_out
 
 # readings and cells with one seed
 SIZES = {
     "ablation": (5, 2),
-    "compare": (16, 16),
+    "compare": (18, 18),
     "draws": (20, 20),
     "lambdas": (25, 25),
     "main": (4, 4),
     "orders": (10, 10),
     "shots": (12, 12),
     "strategies": (10, 10),
+    "trial": (44, 44),
+    "trial_length": (16, 16),
     "way_shot": (25, 25),
 }
 
@@ -72,3 +75,42 @@ def test_an_experiment_runs_tiny(name: str, tmp_path: Path) -> None:
     assert folder.unfinished(runs) == [run for run in runs if run not in some]
     lines = (tmp_path / "differences.csv").read_text().splitlines()
     assert len(lines) == 1 + len({(r.arm.name, str(r.point)) for r in readings if r.run in some})
+
+
+def test_every_arm_of_the_trial_runs_on_a_map_and_shares_what_f1_sees(tmp_path: Path) -> None:
+    experiment = specs.load("trial")
+    short: dict[str, object] = {**BRIEF, **OF_METHOD["kt_rcnet"], "transfer.epochs": 1, "held_out": 5}
+    del short["views"]
+    readings = spread_out(experiment, tmp_path, dataset="glyphs", changes=short)
+    chosen = only(readings, ["length=short", "read_out=paper"])
+    assert len(chosen) == 11
+    ends = list(schedule.in_turn(cells(chosen), lambda run: lambda session: None))
+    assert [end.error for end in ends] == [""] * 11
+    assert all(run.keeps_features and not list(run.folder.glob("state-*")) for run in cells(chosen))
+    folder.write_results(experiment, readings, tmp_path)
+    table = (tmp_path / "differences.md").read_text()
+    assert "| RESA-R, read_out paper, length short | tied, read_out paper, length short | 1 |" in table
+
+
+def trial_cells(tmp_path: Path, dataset: str, **rest: object) -> dict[str, RunSpec]:
+    readings = spread_out(specs.load("trial"), tmp_path, dataset=dataset, **rest)
+    return {reading.arm.name: reading.run for reading in only(readings, ["length=short", "read_out=small"])}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes", "images"),
+    [("cub200", {}, 250_000), ("cifar100", {}, 243_200), ("cub200", {"trains": "encoder"}, 68_800)],
+)
+def test_the_arms_of_the_trial_show_f2_the_same_number_of_images(
+    dataset: str, changes: dict[str, object], images: int, tmp_path: Path
+) -> None:
+    configs = [run.config for run in trial_cells(tmp_path, dataset, changes=changes).values()]
+    trained = {c.transfer.epochs * c.tasks * c.images_of_a_step for c in configs if c.complement != "tied"}
+    assert trained == {images}
+
+
+def test_the_command_has_the_last_word_on_what_is_trained_and_the_seed_names_a_folder(tmp_path: Path) -> None:
+    changes = {"trains": "map", "weights": "runs/seed{seed}"}
+    runs = trial_cells(tmp_path, "cifar100", changes=changes)
+    assert {run.config.trains for run in runs.values()} == {"map"}
+    assert runs["RESA-R"].config.weights == "runs/seed0"

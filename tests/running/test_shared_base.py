@@ -91,3 +91,18 @@ def without_stages(folder: Path) -> dict[str, object]:
     """Predictions and compute; a base session that is shared lists what it did between the stages as one more."""
     content = results(folder)
     return {name: {**value, "stages": []} if isinstance(value, dict) else value for name, value in content.items()}
+
+
+def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_out = {"views": "flip", "shrinkage": 0.5, "new_bonus": 0.1}
+    plain = execute(tiny_experiment(tmp_path / "alone", changes=read_out))
+    execute(tiny_experiment(tmp_path, variant="first", keeps_trained=True))
+    steps: list[object] = []
+    monkeypatch.setattr(Loop, "after", lambda *given: steps.append(given))
+    shared = execute(tiny_experiment(tmp_path, changes=read_out, variant="second", keeps_trained=True))
+    assert steps == []
+    assert differing(without_stages(shared), without_stages(plain)) == []
+    monkeypatch.undo()
+    with on_tiny_images():
+        execute(tiny_experiment(tmp_path, changes={"local_weight": 2.0}, variant="third", keeps_trained=True))
+    assert len(list((tmp_path / "cache").glob("f2-*.safetensors"))) == 2

@@ -27,6 +27,22 @@ def experiment(
     root: Annotated[Path | None, Parameter(help="folder of the data [default: $FSCIL_DATA, else ./data]")] = None,
     recipe: Annotated[str | None, Parameter(help="name or .toml file [default: that of the experiment]")] = None,
     seeds: Annotated[Count | None, Parameter(help="runs of each cell [default: those of the experiment]")] = None,
+    trains: Annotated[
+        Literal["encoder", "last_stage", "map"] | None, Parameter(help="what complementary learning trains of f2")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--set", help="NAME=VALUE, of all cells that have such a setting; {seed}: the seed", negative=()
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        Parameter(help="arm=NAME,NAME or AXIS=VALUE,VALUE: only these cells", negative=()),
+    ] = None,
+    budget: Annotated[
+        float | None, Parameter(help="most compute in PMAC: of the cells to do, only the first that fit are run")
+    ] = None,
     jobs: Annotated[Count, Parameter(help="cells at once, each in a process of its own")] = 1,
     part: Annotated[str, Parameter(help="K/N: of every N cells only the K-th, for several machines")] = "1/1",
     precision: Annotated[
@@ -48,15 +64,18 @@ def experiment(
         dataset=dataset,
         out=place,
         seeds=seeds or chosen.seeds,
+        changes=specs.changes([*(set_ or ()), *([f"trains={trains}"] if trains else ())], chosen),
         root=root,
         recipe=recipe,
         precision=folder.precision(place, precision),
         command=shlex.join(["fscil", *sys.argv[1:]]),
     )
     readings = cells.readings(chosen, surroundings)
-    runs = cells.part(cells.cells(readings), part)
+    runs = cells.part(cells.cells(cells.only(readings, only or ())), part)
     if plan:
         return _print_plan(runs)
+    if budget is not None:
+        runs = _affordable(runs, budget)
     folder.claim(chosen, surroundings)
     failures = _execute(runs, jobs)
     for file in folder.write_results(chosen, readings, place):
@@ -97,6 +116,18 @@ def _print_plan(runs: Sequence["RunSpec"]) -> None:
         show.say(f"{title:8}{len(part)} cells, {macs / 1e15:.4f} PMAC, about {show.duration(seconds)} on this machine")
     show.say("Base sessions only: later sessions and tests come on top. A base that cells of one method share counts")
     show.say("once; one that several methods share counts for each of them, but is trained once.")
+
+
+def _affordable(runs: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:
+    """Finished cells, and of the others the first that fit into a number of PMAC."""
+    from fscil.experiments import budget, folder
+
+    missing = folder.unfinished(runs)
+    fitting = budget.fitting(budget.costs(missing), pmac * 1e15)
+    left_out = [run for run in missing if run not in fitting]
+    for run in left_out:
+        show.say(f"left out, beyond the budget of {pmac:g} PMAC: {_name(run)}")
+    return [run for run in runs if run not in left_out]
 
 
 def _execute(runs: Sequence["RunSpec"], jobs: int) -> list["Ended"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from fscil.experiments.cells import OF_SHOTS
@@ -49,6 +50,12 @@ def costs(runs: Sequence[RunSpec]) -> list[Cost]:
         made.append(cost(run, plans[settings], base in bases))
         bases.add(base)
     return made
+
+
+def fitting(costs: Sequence[Cost], macs: float) -> list[RunSpec]:
+    """The first cells that together take no more than a number of multiply-adds."""
+    sums = accumulate(cost.macs for cost in costs)
+    return [cost.run for cost, total in zip(costs, sums, strict=True) if total <= macs]
 
 
 def cost(run: RunSpec, planned: Mapping[str, Any], shared: bool) -> Cost:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
 from fscil.errors import FscilError
-from fscil.experiments.specs import Arm, Experiment, Settings
+from fscil.experiments.specs import DATASET, Arm, Experiment, Settings, settings_of
 from fscil.running.experiment import RunSpec, resolved
+from fscil.settings.names import suggestion
 
+ARM = "arm"  # how --only names the arms
 OF_SHOTS = ("shots", "shots_seed")  # of the protocol, what leaves the base session as it is
 
 
@@ -23,6 +25,7 @@ class Surroundings:
     dataset: str
     out: Path
     seeds: int
+    changes: Settings = field(default_factory=dict)  # over what the experiment says, where a method has such a setting
     root: Path | None = None
     recipe: str | None = None
     precision: str = "auto"
@@ -44,7 +47,7 @@ def readings(experiment: Experiment, surroundings: Surroundings) -> list[Reading
     runs: dict[str, RunSpec] = {}
     made = []
     for seed, arm, point, repetition in product(
-        range(surroundings.seeds), experiment.arms, points(experiment.axes), points(experiment.repeats)
+        range(surroundings.seeds), experiment.arms, points(experiment.places), points(experiment.repeats)
     ):
         run = _run(experiment, experiment.owner(arm), {**point, **repetition}, seed, surroundings)
         shared = runs.setdefault(str(run.folder), run)
@@ -57,6 +60,25 @@ def readings(experiment: Experiment, surroundings: Surroundings) -> list[Reading
 def cells(made: Iterable[Reading]) -> list[RunSpec]:
     """The runs of readings, each once, seed by seed, so that the first rows of a table are complete early."""
     return list({str(reading.run.folder): reading.run for reading in made}.values())
+
+
+def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
+    """The readings of some arms, or at some values of an axis or a choice, alone: "arm=RESA-R,tied", "way=5"."""
+    left = list(made)
+    for wish in wishes:
+        key, _, listed = wish.partition("=")
+        known = {key: {name for r in left if (name := _place(r).get(key))} for key in _place(left[0])}
+        if key not in known:
+            raise FscilError(f"--only {wish}: there is no {key!r} in this experiment; {suggestion(key, list(known))}")
+        for name in listed.split(","):
+            if name not in known[key]:
+                raise FscilError(f"--only {wish}: {key} is never {name!r} here; {suggestion(name, known[key])}")
+        left = [reading for reading in left if _place(reading)[key] in listed.split(",")]
+    return left
+
+
+def _place(reading: Reading) -> dict[str, str]:
+    return {ARM: reading.arm.name, **{name: value_text(value) for name, value in reading.point.items()}}
 
 
 def points(axes: Mapping[str, Sequence[object]]) -> Iterator[Settings]:
@@ -74,11 +96,10 @@ def part(runs: Sequence[RunSpec], text: str) -> list[RunSpec]:
 
 
 def _run(experiment: Experiment, arm: Arm, place: Settings, seed: int, surroundings: Surroundings) -> RunSpec:
-    changes = {**experiment.settings, **arm.settings, **place}
-    for exceptional in experiment.exceptions:
-        changes |= exceptional.settings if exceptional.holds(changes) else {}
+    changes = _changes(experiment, arm, place, surroundings)
+    numbered = {name: _of_seed(value, seed) for name, value in changes.items()}
     try:
-        choice = resolved(arm.method, surroundings.dataset, surroundings.recipe or experiment.recipe or None, changes)
+        choice = resolved(arm.method, surroundings.dataset, surroundings.recipe or experiment.recipe or None, numbered)
     except FscilError as problem:
         raise FscilError(f"experiment {experiment.name}, {variant(arm, place) or arm.name}: {problem}") from problem
     other_shots = not place.keys().isdisjoint(OF_SHOTS)
@@ -96,9 +117,27 @@ def _run(experiment: Experiment, arm: Arm, place: Settings, seed: int, surroundi
         command=surroundings.command,
         variant=variant(arm, place),
         keeps_features=quick,
+        keeps_trained=bool(experiment.choices) and not quick,
         keeps_states=not quick,
         shares_base=other_shots,
     )
+
+
+def _changes(experiment: Experiment, arm: Arm, place: Settings, surroundings: Surroundings) -> dict[str, object]:
+    """The settings of a cell: experiment < arm < point < exceptions < command."""
+    wanted = {name: value for name, value in surroundings.changes.items() if name in settings_of(arm.method)}
+    changes = {**experiment.settings, **arm.settings, **place, **wanted}
+    for name, groups in experiment.choices.items():
+        changes |= groups[str(place[name])]
+    for exceptional in experiment.exceptions:
+        holds = exceptional.holds({DATASET: surroundings.dataset, **changes, **wanted})
+        changes |= exceptional.settings if holds else {}
+    return {name: value for name, value in (changes | wanted).items() if name not in experiment.choices}
+
+
+def _of_seed(value: object, seed: int) -> object:
+    """A text with the number of the seed in place of {seed}, such as the run folder that weights come from."""
+    return value.replace("{seed}", str(seed)) if isinstance(value, str) else value
 
 
 def variant(arm: Arm, place: Settings) -> str:

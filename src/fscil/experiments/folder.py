@@ -47,7 +47,7 @@ def claim(experiment: Experiment, surroundings: Surroundings) -> None:
         "title": experiment.title,
         "dataset": surroundings.dataset,
         "recipe": surroundings.recipe or experiment.recipe,
-        "settings": dict(experiment.settings),
+        "settings": {**experiment.settings, **surroundings.changes},
         "precision": surroundings.precision,
         "command": surroundings.command,
     }

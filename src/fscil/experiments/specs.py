@@ -19,7 +19,8 @@ ALL = "all"  # as `methods`: every method there is
 
 Settings = Mapping[str, object]  # by dotted name, of the method and of the sessions, as on the command line
 TEXTS = {"title": "", "shows": "", "note": "", "dataset": "", "recipe": "", "method": "", "reference": ""}
-TABLES = ("settings", "axes", "repeats", "arms")
+TABLES = ("settings", "axes", "choices", "repeats", "arms")
+DATASET = "dataset"  # may be asked for by exceptions, as settings are
 KEYS = (*TEXTS, *TABLES, "methods", "seeds", "exceptions")
 OF_ARM = ("method", "of", "branch", "published")  # what an arm says beside its settings
 
@@ -63,8 +64,14 @@ class Experiment:
     reference: str  # the arm that others are compared with; empty: the first
     settings: Settings  # of every cell
     axes: Mapping[str, tuple[object, ...]]
+    choices: Mapping[str, Mapping[str, Settings]]  # like axes, but of values that are groups of settings
     repeats: Mapping[str, tuple[object, ...]]  # like axes, but averaged over, as seeds are
     exceptions: tuple[Exceptional, ...]
+
+    @property
+    def places(self) -> dict[str, tuple[object, ...]]:
+        """Axes and choices, which together make the points."""
+        return {**self.axes, **{name: tuple(groups) for name, groups in self.choices.items()}}
 
     def owner(self, arm: Arm) -> Arm:
         """The arm whose runs an arm reads: its own, or those of another."""
@@ -118,6 +125,7 @@ def _experiment(file: Path, tree: Mapping[str, Any]) -> Experiment:
         arms=_arms(tree, texts.pop("method"), tables["arms"]),
         settings=dotted(tables["settings"]),
         axes=_axes(tables["axes"], "axis"),
+        choices=_choices(tables["choices"]),
         repeats=_axes(tables["repeats"], "repetition"),
         seeds=_typed(tree, "seeds", int, 1),
         exceptions=tuple(map(_exception, _typed_list(tree, "exceptions"))),
@@ -126,14 +134,14 @@ def _experiment(file: Path, tree: Mapping[str, Any]) -> Experiment:
 
 
 def _arms(tree: Mapping[str, Any], method: str, tables: Mapping[str, Any]) -> tuple[Arm, ...]:
-    """The arms in the order of the file; a list of methods is one arm for each, a method alone the only arm."""
+    """An arm for each of a list of methods, then those of the file in their order; a method alone is the only arm."""
+    made = tuple(_arm(name, _typed_table(tables, name), method) for name in tables)
     if "methods" not in tree:
-        made = (_arm(name, _typed_table(tables, name), method) for name in tables)
-        return tuple(made) if tables else (Arm(name=method, method=method, published=method),)
-    if method or tables:
-        raise FscilError("'methods' makes an arm of each method: omit 'method' and [arms], or omit 'methods'")
+        return made or (Arm(name=method, method=method, published=method),)
+    if method:
+        raise FscilError("'methods' makes an arm of each method: omit 'method', or omit 'methods'")
     listed = methods.names() if tree["methods"] == ALL else _typed(tree, "methods", tuple[str, ...], ())
-    return tuple(Arm(name=name, method=name, published=name) for name in listed)
+    return (*(Arm(name=name, method=name, published=name) for name in listed), *made)
 
 
 def _arm(name: str, table: Mapping[str, Any], method: str) -> Arm:
@@ -154,6 +162,14 @@ def _axes(table: Mapping[str, Any], kind: str) -> dict[str, tuple[object, ...]]:
         if any(value in values[:place] for place, value in enumerate(values)):
             raise FscilError(f"{kind} {name!r} names a value twice; omit one of them")
     return {name: tuple(values) for name, values in axes.items()}
+
+
+def _choices(table: Mapping[str, Any]) -> dict[str, dict[str, Settings]]:
+    choices = {name: _typed_table(table, name) for name in table}
+    for name, groups in choices.items():
+        if not groups:
+            raise FscilError(f"choice {name!r} has no groups, so the experiment has no cells; give it one")
+    return {name: {group: dotted(_typed_table(groups, group)) for group in groups} for name, groups in choices.items()}
 
 
 def _exception(table: Any) -> Exceptional:
@@ -184,13 +200,44 @@ def _check_arm(arm: Arm, experiment: Experiment) -> None:
     method = experiment.owner(arm).method
     if not method:
         raise FscilError(f"arm {arm.name!r} has no method: write method = … in it, or for all arms above")
-    known = {*flatten(methods.load(method).Config()), *vars(data.PUBLISHED)}
+    known = settings_of(method)
     _check_settings(arm.settings, known, "setting", f"of {method} in arm {arm.name!r}")
     _check_settings(experiment.settings, known, "setting", f"of {method}")
     _check_settings(experiment.axes, known, "axis", f"of {method}")
     _check_settings(experiment.repeats, known, "repetition", f"of {method}")
+    for groups in experiment.choices.values():
+        for name, settings in groups.items():
+            _check_settings(settings, known, "setting", f"of {method} in group {name!r}")
+    asked = known | {DATASET, *experiment.choices}
     for exceptional in experiment.exceptions:
-        _check_settings({**exceptional.when, **exceptional.settings}, known, "setting", f"of {method} in an exception")
+        _check_settings(exceptional.when, asked, "setting", f"of {method} in an exception")
+        _check_settings(exceptional.settings, known, "setting", f"of {method} in an exception")
+
+
+def changes(texts: Iterable[str], experiment: Experiment) -> dict[str, object]:
+    """Settings from texts such as "way=5" or "weights=net.safetensors", each known to a method of the experiment."""
+    known = set().union(*(settings_of(experiment.owner(arm).method) for arm in experiment.arms))
+    pairs = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise FscilError(f"--set {text} is no NAME=VALUE; write it like --set base.epochs=3")
+        _check_settings([name], known, "setting", "in --set")
+        pairs[name] = _value(value)
+    return pairs
+
+
+def _value(text: str) -> object:
+    """A value as TOML would read it; what is none is a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
+def settings_of(method: str) -> set[str]:
+    """The names, with dots, of the settings of a method and of the sessions."""
+    return {*flatten(methods.load(method).Config()), *vars(data.PUBLISHED)}
 
 
 def _check_settings(names: Iterable[str], known: set[str], kind: str, whose: str) -> None:

@@ -22,11 +22,15 @@ from fscil.methods.shared.base import freeze, label_rows
 from fscil.methods.shared.resa import Cached, dropped, map_loss, pool_of, sample
 from fscil.nn.heads import EuclidHead
 from fscil.nn.relations import cosine, euclid, losses_at_scales, mean_of_labels
+from fscil.running.costs import told_as_stage
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
+from fscil.settings import to_dict
 
 if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Method
+
+READ_OUT = ("views", "unit_means", "new_bonus", "complement_weight", "statistics", "refit_scale")  # after training
 
 
 class Batch(NamedTuple):
@@ -216,7 +220,20 @@ class Mapped(Student):
 
 
 def complement(method: Method, base: Session, run: Run) -> None:
-    """Trains f2 by the arm that the settings name."""
+    """Trains f2 by the arm that the settings name; runs that differ in the read-out alone may share it."""
+    if not run.keeps_trained:
+        return train(method, base, run)
+    late = {*READ_OUT, *(() if method.config.whiten_first else ("shrinkage",))}
+    key = {name: value for name, value in to_dict(method.config).items() if name not in late}
+
+    def fit() -> None:
+        with told_as_stage(run):
+            train(method, base, run)
+
+    return run.cached("f2", key, method.branches[1], fit)
+
+
+def train(method: Method, base: Session, run: Run) -> None:
     c = method.config
     student = Mapped(method, base, run) if c.trains == "map" else Encoded(method, base, run)
     if c.complement == "resa":

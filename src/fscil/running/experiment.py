@@ -62,6 +62,7 @@ class RunSpec:
     variant: str = ""  # what tells this run from others of its recipe in the same `out`
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints in a stage of training
     keeps_features: bool = False  # features of frozen encoders are kept in the cache below `out`, for other runs
+    keeps_trained: bool = False  # so is what is trained behind the base, for runs that differ in the read-out alone
     keeps_states: bool = True  # False: for one of many quick runs, which begins again where it was interrupted
     shares_base: bool = False  # what the base session makes of the method is shared by runs that differ in later shots
 
@@ -115,6 +116,7 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
             sessions.base_fingerprint(),
             e.checkpoint_seconds,
             keeps_features=e.keeps_features,
+            keeps_trained=e.keeps_trained,
         )
         base = {"method": e.method, "settings": to_dict(e.config)} if e.shares_base else None
         protocol.follow(method, sessions.on(devices.device), run, tell if folder.writable else None, base)

@@ -53,6 +53,7 @@ class Run:
     fingerprint: str = ""  # digest of the base session, so that nothing cached is shared between different data
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints of a stage; 0: after every step
     keeps_features: bool = False  # features of frozen encoders are kept in the cache, for other runs
+    keeps_trained: bool = False  # so is what is trained behind the base
     session: int = 0
     stages: list[Cost] = field(default_factory=list)
     meter: Meter = field(default_factory=Meter)
