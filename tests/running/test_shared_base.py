@@ -94,9 +94,10 @@ def without_stages(folder: Path) -> dict[str, object]:
 
 
 def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_out = {"views": "flip", "shrinkage": 0.5, "new_bonus": 0.1}
+    alone = {"base_relation": 0.0}  # else W1, and so f2, depends on how B reads
+    read_out = {**alone, "views": "flip", "shrinkage": 0.5, "new_bonus": 0.1}
     plain = execute(tiny_experiment(tmp_path / "alone", changes=read_out))
-    execute(tiny_experiment(tmp_path, variant="first", keeps_trained=True))
+    execute(tiny_experiment(tmp_path, changes=alone, variant="first", keeps_trained=True))
     steps: list[object] = []
     monkeypatch.setattr(Loop, "after", lambda *given: steps.append(given))
     shared = execute(tiny_experiment(tmp_path, changes=read_out, variant="second", keeps_trained=True))
@@ -104,5 +105,7 @@ def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: p
     assert differing(without_stages(shared), without_stages(plain)) == []
     monkeypatch.undo()
     with on_tiny_images():
-        execute(tiny_experiment(tmp_path, changes={"local_weight": 2.0}, variant="third", keeps_trained=True))
-    assert len(list((tmp_path / "cache").glob("f2-*.safetensors"))) == 2
+        others = {"weight": {**alone, "local_weight": 2.0}, "W1": {}, "W1 of unit length": {"views": "flip"}}
+        for name, changes in others.items():
+            execute(tiny_experiment(tmp_path, changes=changes, variant=name, keeps_trained=True))
+    assert len(list((tmp_path / "cache").glob("f2-*.safetensors"))) == 4

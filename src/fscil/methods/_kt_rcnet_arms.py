@@ -30,7 +30,8 @@ from fscil.settings import to_dict
 if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Method
 
-READ_OUT = ("views", "unit_means", "new_bonus", "complement_weight", "statistics", "refit_scale")  # after training
+AFTER_TRAINING = ("new_bonus", "complement_weight", "statistics", "refit_scale")  # settings that come into play then
+READ_OUT = ("views", "shrinkage", "unit_means")
 
 
 class Batch(NamedTuple):
@@ -223,7 +224,8 @@ def complement(method: Method, base: Session, run: Run) -> None:
     """Trains f2 by the arm that the settings name; runs that differ in the read-out alone may share it."""
     if not run.keeps_trained:
         return train(method, base, run)
-    late = {*READ_OUT, *(() if method.config.whiten_first else ("shrinkage",))}
+    early = method.config.whiten_first or method.config.uses_W1  # W1 depends on how B reads
+    late = {*AFTER_TRAINING, *(() if early else READ_OUT)}
     key = {name: value for name, value in to_dict(method.config).items() if name not in late}
 
     def fit() -> None:
