@@ -24,7 +24,7 @@ test: $(VENV)/.installed-dev  ## run the tests
 test-slow: $(VENV)/.installed-dev  ## run the tests that take longer than 20 seconds each
 	@$(PYTEST) -m slow --timeout=3600
 
-test-browser: $(VENV)/.installed-browser  ## try the pages in chromium (apt-get install chromium)
+test-browser: $(VENV)/.installed-browser .cache/axe/package/axe.min.js  ## try the pages in chromium (apt-get install chromium)
 	@$(ONE_THREAD) $(BIN)/python -m pytest tests/browser -m browser -rs
 
 lint: $(VENV)/.installed-dev  ## check style (ruff) and types (mypy on the typed core)
@@ -75,6 +75,11 @@ $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	@echo "Installing what drives a browser into $(VENV) ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[browser]'
 	@touch $@
+
+# Finds what a screen reader or a weak eye would stumble over; without it, or without npm, that test is skipped.
+.cache/axe/package/axe.min.js:
+	@mkdir -p .cache/axe
+	@-cd .cache/axe && npm pack --silent axe-core@4.10.3 >/dev/null && tar xzf axe-core-*.tgz package/axe.min.js package/LICENSE
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing what builds the documentation into $(VENV) ..."

@@ -10,6 +10,7 @@ import pytest
 
 from serving import Serving
 
+AXE = Path(__file__).parent.parent.parent / ".cache" / "axe" / "package" / "axe.min.js"
 PATIENCE = 20_000  # milliseconds
 
 
@@ -47,6 +48,14 @@ def tab(chromium: Any) -> Iterator[Any]:
     yield page
     context.close()
     assert problems == []
+
+
+@pytest.fixture
+def axe() -> str:
+    """The script that finds what some people could not see, read or reach."""
+    if not AXE.exists():
+        pytest.skip(f"there is no {AXE.name}; make test-browser gets it with npm")
+    return AXE.read_text("utf-8")
 
 
 @pytest.fixture

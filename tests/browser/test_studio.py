@@ -202,3 +202,36 @@ def test_a_token_is_asked_for(tab: Any, birds_file: Path) -> None:
         tab.wait_for_selector(".card")
     finally:
         service.stop()
+
+
+DROP = """([selector, names, bytes]) => {
+    const transfer = new DataTransfer();
+    names.forEach((name, i) => transfer.items.add(new File([Uint8Array.from(bytes[i])], name)));
+    const zone = document.querySelector(selector);
+    zone.dispatchEvent(new DragEvent("dragover", {dataTransfer: transfer, bubbles: true, cancelable: true}));
+    zone.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true, cancelable: true}));
+}"""
+
+
+def drop(page: Any, selector: str, files: list[Path]) -> None:
+    page.evaluate(DROP, [selector, [file.name for file in files], [list(file.read_bytes()) for file in files]])
+
+
+def test_photos_are_dropped_where_they_belong(studio: Any, birds_file: Path, album: Path, hoopoes: list[Path]) -> None:
+    drop(studio, "h2#known-title", [album / "owl" / "3.png"])
+    studio.wait_for_selector(".verdict:has-text('owl')")
+    drop(studio, "[data-drop=teach]", hoopoes[:2])
+    assert studio.locator("#tray .held").count() == 2
+    studio.click("#tray button >> nth=0")
+    assert studio.locator("#tray .held").count() == 1
+    drop(studio, ".card[data-class=jay]", hoopoes[2:3])
+    studio.wait_for_selector(".toast:has-text('Taught jay from 1 photo')")
+    assert len(modelfile.load(birds_file).photos[1]) == 11
+
+
+def test_an_answer_says_where_it_comes_from(studio: Any, album: Path) -> None:
+    ask(studio, album / "owl" / "3.png")
+    studio.click("button:has-text('Show why')")
+    studio.wait_for_selector("button:has-text('Show the photo')")
+    assert "warm colours" in studio.get_attribute(".seen", "alt")
+    assert until(lambda: studio.evaluate("document.querySelector('.seen').naturalWidth") > 0, 5)

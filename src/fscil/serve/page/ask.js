@@ -31,7 +31,7 @@ export async function ask(files) {
   $("ask-notes").replaceChildren(...notes);
   if (!answers.length) return;
   show(answers, 0);
-  $("answer").scrollIntoView({ block: "nearest" });
+  if ($("answer").getBoundingClientRect().top > 0.6 * innerHeight) $("answer").scrollIntoView();
 }
 
 function matched(photos, answers) {
