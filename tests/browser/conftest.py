@@ -11,6 +11,7 @@ import pytest
 from serving import Serving
 
 AXE = Path(__file__).parent.parent.parent / ".cache" / "axe" / "package" / "axe.min.js"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 20_000  # milliseconds
 
 
@@ -18,7 +19,7 @@ PATIENCE = 20_000  # milliseconds
 def chromium() -> Iterator[Any]:
     """A browser."""
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'fscil[browser]'")
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip("there is no chromium: apt-get install chromium, or name one in $CHROMIUM")
     switches = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]

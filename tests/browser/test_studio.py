@@ -129,6 +129,18 @@ def test_a_service_that_goes_and_comes_back(studio: Any, serving: Serving, hoopo
     studio.wait_for_selector(".toast:has-text('Taught hoopoe')")
 
 
+def unaware_until_it_undoes(page: Any) -> None:
+    """Lets a page see the model as it is now until it sends an undo: the moment in which two people meet."""
+    model = page.request.get(f"{page.url}v1/model").text()
+    page.route("**/v1/model", lambda route: route.fulfill(body=model, content_type="application/json"))
+
+    def go(route: Any) -> None:
+        page.unroute("**/v1/model")
+        route.continue_()
+
+    page.route("**/v1/undo", go)
+
+
 def test_two_people_at_once(studio: Any, serving: Serving, hoopoes: list[Path], birds_file: Path) -> None:
     other = studio.context.new_page()
     other.goto(serving.address)
@@ -136,6 +148,7 @@ def test_two_people_at_once(studio: Any, serving: Serving, hoopoes: list[Path], 
     teach(studio, "hoopoe", hoopoes[:3])
     other.wait_for_selector(".toast:has-text(\"Changed elsewhere: taught 'hoopoe'\")")
     assert texts(other, ".card .open")[0] == "hoopoe"
+    unaware_until_it_undoes(studio)
     teach(other, "upupa", hoopoes[3:5])
     studio.click(".toast button:has-text('Undo')")
     studio.wait_for_selector(".toast:has-text('Somebody else changed the model')")
@@ -227,6 +240,26 @@ def test_photos_are_dropped_where_they_belong(studio: Any, birds_file: Path, alb
     drop(studio, ".card[data-class=jay]", hoopoes[2:3])
     studio.wait_for_selector(".toast:has-text('Taught jay from 1 photo')")
     assert len(modelfile.load(birds_file).photos[1]) == 11
+
+
+def test_folders_are_classes(studio: Any, tmp_path: Path, birds_file: Path) -> None:
+    photos(tmp_path / "new" / "hoopoe", 50, range(2))
+    photos(tmp_path / "new" / "bee_eater", 51, range(3))
+    folders = studio.locator("#teach-file")
+    folders.evaluate("input => input.setAttribute('webkitdirectory', '')")
+    folders.set_input_files(tmp_path / "new")
+    studio.click("button:has-text('Teach 2 classes')")
+    studio.wait_for_selector(".toast:has-text('Taught 2 classes from 5 photos')")
+    assert sorted(names(birds_file)[-2:]) == ["bee eater", "hoopoe"]
+    studio.click(".toast button:has-text('Undo')")
+    studio.wait_for_selector(".toast:has-text('Taken back')")
+    assert names(birds_file) == list(BIRDS)
+
+
+def test_a_test_with_taught_photos_is_no_test(studio: Any, album: Path) -> None:
+    studio.click("nav >> text=Test")
+    studio.set_input_files("#test-file", album)
+    studio.wait_for_selector("#score >> text=60 photos of this test were taught")
 
 
 def test_an_answer_says_where_it_comes_from(studio: Any, album: Path) -> None:

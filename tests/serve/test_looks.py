@@ -60,7 +60,7 @@ def test_a_test_in_portions_counts_like_one(
         form = {"labels": json.dumps([name] * len(photos)), "earlier": json.dumps(told["results"])}
         told = client.post("/v1/evaluate", data=form, files=sent(photos)).json()
     whole = evaluate(modelfile.load(birds_file), folders)
-    assert (told["photos"], told["strangers"]) == (20, 8)
+    assert (told["photos"], told["strangers"], told["taught"]) == (20, 8, 20)
     assert told["accuracy"] == pytest.approx(whole.metrics.accuracy)
     assert told["accuracy_interval_95"] == pytest.approx(whole.interval)
     assert told["refused"] == whole.refused

@@ -186,6 +186,7 @@ class Row(BaseModel):
     known: bool
     probability: float = Field(ge=0, le=1)
     stranger: bool = Field(description="the model does not know the class of this photo")
+    taught: bool = Field(False, description="this very photo was taught, so that it is no test")
 
 
 class Confusion(BaseModel):
@@ -201,6 +202,7 @@ class EvaluationFacts(BaseModel):
     accuracy: float | None = Field(description="percent; null: no photo is of a class that the model knows")
     accuracy_interval_95: tuple[float, float] | None = Field(description="percent")
     not_sure: int = Field(description="photos of known classes that are not sure")
+    taught: int = Field(description="photos that were taught, which are no test")
     strangers: int = Field(description="photos of classes that the model does not know")
     refused: int = Field(description="of these so many are not sure, as they should be")
     taken_for_known_interval_95: tuple[float, float] | None = Field(description="share of strangers, from 0 to 1")

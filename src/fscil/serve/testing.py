@@ -17,6 +17,7 @@ from fscil.serve.service import Served, unreadable
 from fscil.serve.shapes import Confusion, EvaluationFacts, Row
 from fscil.serve.uploads import Form
 from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.corrections import places
 from fscil.teach.lessons.looking import Seen, answers
 from fscil.teach.outputs.evaluation import Tally, Tested
 from fscil.teach.replies import Answer
@@ -72,7 +73,7 @@ def _read(kind: TypeAdapter[Any], given: Form, field: str) -> list[Any]:
 
 
 def _rows(model: Model, given: Form, labels: Sequence[str], seen: Seen) -> list[Row]:
-    known = {str(name) for name in model.names.values()}
+    known, taught = {str(name) for name in model.names.values()}, places(model)
     return [
         Row(
             photo=given.photos[position].name,
@@ -81,8 +82,9 @@ def _rows(model: Model, given: Form, labels: Sequence[str], seen: Seen) -> list[
             known=answer.known,
             probability=answer.best[0][1],
             stranger=class_name(labels[position]) not in known,
+            taught=digest in taught,
         )
-        for position, answer in zip(seen.positions, answers(model, seen.features), strict=True)
+        for position, digest, answer in zip(seen.positions, seen.digests, answers(model, seen.features), strict=True)
     ]
 
 
@@ -100,6 +102,7 @@ def _facts(rows: list[Row], revision: str) -> EvaluationFacts:
         accuracy=100 * right / len(known) if known else None,
         accuracy_interval_95=tally.interval if known else None,
         not_sure=sum(not one.answer.known for one in known),
+        taught=sum(row.taught for row in rows),
         strangers=len(rows) - len(known),
         refused=tally.refused,
         taken_for_known_interval_95=tally.false_acceptance_interval if len(known) < len(rows) else None,

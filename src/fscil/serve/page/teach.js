@@ -8,13 +8,28 @@ import { change } from "./state.js";
 
 let tray = []; // files that wait for a name
 
-/** Puts photos into the tray; a folder suggests its name. */
+/** Puts photos into the tray; a folder suggests its name, several folders are several classes. */
 export function hold(found) {
+  const folders = Map.groupBy(found, ({ folder }) => folder);
+  if (folders.size > 1 && !folders.has(null)) {
+    offer([...folders].map(([folder, some]) => [spaced(folder), some.map(({ file }) => file)]));
+    return;
+  }
   tray.push(...found.map(({ file }) => file));
-  const folder = found.find(({ folder }) => folder)?.folder;
-  if (folder && !$("name").value) $("name").value = folder.replaceAll("_", " ");
+  const [folder] = folders.keys();
+  if (folder && !$("name").value) $("name").value = spaced(folder);
   $("teach-notes").replaceChildren();
   show();
+}
+
+const spaced = (folder) => folder.replaceAll("_", " ");
+
+/** Folders of photos, each to be taught as a class. */
+function offer(groups) {
+  const go = el("button", { class: "main", click: () => teachAll(groups) }, `Teach ${count(groups.length, "class")}`);
+  const names = groups.map(([name, files]) => `${name} (${files.length})`).join(", ");
+  $("teach-notes").replaceChildren(note(`each folder is a class: ${names}`), el("p", { class: "row" }, go));
+  go.focus();
 }
 
 /** Prepares a lesson for a class that is known. */
@@ -56,15 +71,21 @@ async function send(event) {
 }
 
 /** Teaches a class; true if all photos were sent. */
-export async function teach(name, files) {
-  const { parts, wrong } = portions(named(files));
-  const notes = wrongPhotos(wrong);
+export const teach = (name, files) => teachAll([[name, files]]);
+
+async function teachAll(groups) {
   const lessons = [];
+  const notes = [];
+  const requests = groups.flatMap(([name, files]) => {
+    const { parts, wrong } = portions(named(files));
+    notes.push(...wrongPhotos(wrong));
+    return parts.map((part) => ({ name, part }));
+  });
   working(true);
   try {
     await change(async () => {
-      for (const [turn, part] of parts.entries()) {
-        if (parts.length > 1) $("teach-progress").value = turn / parts.length;
+      for (const [turn, { name, part }] of requests.entries()) {
+        if (requests.length > 1) $("teach-progress").value = turn / requests.length;
         lessons.push(recall(part, await api.teach(name, part)));
       }
     });
@@ -72,14 +93,21 @@ export async function teach(name, files) {
     notes.push(...problemNotes(problem));
   }
   working(false);
-  $("teach-notes").replaceChildren(...lessons.slice(-1).flatMap(outcome), ...lessons.flatMap(unread), ...notes);
-  const counted = lessons.filter(({ taught }) => taught);
-  if (counted.length) toast(`taught ${lessons[0].class} from ${photos(counted)}`, counted.at(-1).revision, counted.length);
-  return lessons.length === parts.length && parts.length > 0;
+  const latest = new Map(lessons.map((lesson) => [lesson.class, lesson]));
+  $("teach-notes").replaceChildren(...[...latest.values()].flatMap(outcome), ...lessons.flatMap(unread), ...notes);
+  tell(lessons.filter(({ taught }) => taught));
+  return requests.length > 0 && lessons.length === requests.length;
 }
 
-const photos = (lessons) => count(lessons.reduce((sum, { taught }) => sum + taught, 0), "photo");
 const unread = ({ unreadable }) => wrongPhotos(unreadable);
+
+function tell(lessons) {
+  if (!lessons.length) return;
+  const names = new Set(lessons.map((lesson) => lesson.class));
+  const what = names.size === 1 ? lessons[0].class : count(names.size, "class");
+  const photos = lessons.reduce((sum, { taught }) => sum + taught, 0);
+  toast(`taught ${what} from ${count(photos, "photo")}`, lessons.at(-1).revision, lessons.length);
+}
 
 /** Small pictures of what was taught, where it is certain which photo is which. */
 function recall(part, lesson) {

@@ -49,7 +49,7 @@ function show(result, files) {
   $("score").replaceChildren(...headline(result), ...confusions(result.confused, files), perClass(result.results));
 }
 
-function headline({ photos, right, accuracy, accuracy_interval_95: interval, not_sure, strangers, refused }) {
+function headline({ photos, right, accuracy, accuracy_interval_95: interval, not_sure, taught, strangers, refused }) {
   const lines = [];
   if (photos) {
     const [low, high] = interval.map((bound) => bound.toFixed(0));
@@ -62,6 +62,7 @@ function headline({ photos, right, accuracy, accuracy_interval_95: interval, not
   if (strangers) {
     lines.push(el("p", {}, `${count(strangers, "photo")} of classes that it does not know: to ${refused} it said “not sure”, as it should.`));
   }
+  if (taught) lines.push(note(`${count(taught, "photo")} of this test ${taught === 1 ? "was" : "were"} taught, which makes it too easy`));
   return lines;
 }
 
