@@ -46,6 +46,7 @@ dist: $(VENV)/.installed-dev  ## build wheel and source archive in dist/ and che
 bench: $(VENV)/.installed  ## measure this machine: compute, memory and time of each recipe on the embedded benchmark
 	@for recipe in small official paper; do $(BIN)/fscil run kt_rcnet glyphs --recipe $$recipe --plan || exit; done
 	@$(BIN)/python benchmarks/teaching.py
+	@$(BIN)/python benchmarks/service.py
 
 clean:  ## remove the virtual environment, caches, site/ and dist/ (runs and data stay)
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache site dist

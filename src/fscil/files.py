@@ -25,11 +25,14 @@ IDENTITY = (
     "benchmark_fingerprint",
 )  # what decides a run's numbers
 FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+UNABLE = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EISDIR)  # folders that cannot be synced
 ABANDONED = 24 * 3600.0  # seconds after which nobody is still writing a file
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, *content: bytes | memoryview) -> None:
     """Replaces a file in one step: a reader sees the old content or the new one, never half of it.
+
+    The content may come in parts. When the function returns, it outlasts a power cut.
 
     A link stays a link, and who may read the file stays as it was. What is no file, such as /dev/stdout, is written to.
     """
@@ -37,11 +40,11 @@ def write_bytes(path: Path, content: bytes) -> None:
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         if given.exists() and not given.is_file():
-            given.write_bytes(content)
+            given.write_bytes(b"".join(content))
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
-            file.write(content)
+            file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
         if path.exists():
@@ -64,12 +67,15 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def _sync_folder(folder: Path) -> None:
     """Makes a new name in a folder outlast a power cut; without it the old file may come back."""
-    with suppress(OSError):  # some file systems cannot, and the file itself is safe
+    try:
         number = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(number)
         finally:
             os.close(number)
+    except OSError as problem:
+        if problem.errno not in UNABLE:
+            raise
 
 
 def check_writable(path: Path) -> None:

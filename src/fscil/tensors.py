@@ -9,17 +9,45 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
 from fscil.files import write_bytes
 
+KINDS = {  # as safetensors calls them
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
-    """Tensors as safetensors; `notes` (anything JSON can hold) travel in the metadata."""
+    """Tensors as safetensors, without a copy of them in memory; `notes` (anything JSON can hold) travel along."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, safetensors.torch.save(plain, {"notes": json.dumps(notes)}))
+    order = sorted(plain, key=lambda name: (-plain[name].element_size(), name))  # so that each lies at its own size
+    parts = [_content(plain[name]) for name in order]
+    header: dict[str, Any] = {"__metadata__": {"notes": json.dumps(notes)}}
+    end = 0
+    for name, part in zip(order, parts, strict=True):
+        start, end = end, end + len(part)
+        header[name] = {"dtype": KINDS[plain[name].dtype], "shape": plain[name].shape, "data_offsets": (start, end)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    write_bytes(path, len(text).to_bytes(8, "little"), text, *parts)
+
+
+def _content(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor, not copied."""
+    array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -49,5 +77,5 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     total = hashlib.sha256()
     for name, tensor in tensors.items():
         total.update(name.encode())
-        total.update(tensor.cpu().contiguous().numpy().tobytes())
+        total.update(_content(tensor.detach().cpu().contiguous()))
     return total.hexdigest()

@@ -33,6 +33,16 @@ def test_a_folder_that_cannot_be_synced_costs_nothing(tmp_path: Path, monkeypatc
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
+def test_a_folder_whose_disk_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(number: int) -> None:
+        if stat.S_ISDIR(os.fstat(number).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files.os, "fsync", broken)
+    with pytest.raises(FscilError, match="Input/output error"):
+        files.write_bytes(tmp_path / "a", b"new")
+
+
 @pytest.mark.parametrize("place", ["folder", "file/new.fscil", "folder/deeper/still/new.fscil", "new.fscil"])
 def test_where_nothing_could_be_saved_is_known_before(tmp_path: Path, place: str) -> None:
     (tmp_path / "folder").mkdir()

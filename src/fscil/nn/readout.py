@@ -85,9 +85,10 @@ def _same_query(branches: Sequence[Branch]) -> bool:
     """Whether all branches see the first one's feature, of length 1, through a map of their own."""
     first, *others = branches
     same = all(b.encoder is first.encoder and b.unit and b.views == "one" for b in branches)
-    plain = float(first.feature_scale) == 1 and torch.equal(first.whitening, torch.eye(first.encoder.dim))
-    straight = not any(b.unit_means or b.centre.any() for b in branches)
-    return same and plain and straight and first.relation == "cosine" and all(b.relation == "euclid" for b in others)
+    related = first.relation == "cosine" and all(b.relation == "euclid" for b in others)
+    if not same or not related or any(b.unit_means or b.centre.any() for b in branches):
+        return False
+    return float(first.feature_scale) == 1 and torch.equal(first.whitening, torch.eye(first.encoder.dim))
 
 
 def _product(query: Tensor, keys: Tensor) -> Tensor:

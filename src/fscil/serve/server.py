@@ -7,6 +7,8 @@ from pathlib import Path
 from fscil.errors import FscilError
 from fscil.serve.settings import Settings
 
+LONGEST_HEADERS = 16 * 1024  # bytes
+MOST_VISITORS = 512  # connections and requests; more are sent away
 GRACE = 40  # seconds for what was accepted, more than any request may take
 
 
@@ -28,5 +30,8 @@ def run(settings: Settings, certificate: Path | None, key: Path | None) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE,
-        h11_max_incomplete_event_size=16384,
+        http="h11",  # the other one takes headers of any length
+        ws="none",
+        h11_max_incomplete_event_size=LONGEST_HEADERS,
+        limit_concurrency=MOST_VISITORS,
     )

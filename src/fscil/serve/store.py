@@ -22,6 +22,7 @@ from fscil.teach.knowledge.model import Model
 from fscil.teach.storage import modelfile
 
 LOOK_AGAIN = 0.2  # seconds between two looks at the file
+PATIENCE = 60.0  # seconds for the last change; another process may hold the file
 AT_ONCE = 64  # changes that are written together
 LOG = logging.getLogger("fscil.serve")
 
@@ -82,7 +83,7 @@ class Store:
     def close(self) -> None:
         """Ends after what was accepted."""
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(PATIENCE)
 
     def submit(self, apply: Callable[[Model], Any], expected: Revisions) -> Future[Done]:
         """Asks for a change; a future that is cancelled before its turn changes nothing."""
@@ -97,7 +98,7 @@ class Store:
         while True:
             changes = self._drained()
             if changes:
-                self._make([change for change in changes if change.done.set_running_or_notify_cancel()])
+                self._make(changes)
             elif self._stopping.is_set():
                 return
             else:
@@ -129,26 +130,36 @@ class Store:
             self._file = file
         self.fault = None
 
-    def _make(self, changes: Sequence[Change]) -> None:
+    def _make(self, waiting: Sequence[Change]) -> None:
+        changes: list[Change] = []  # those whose senders still wait when the file is ours
         try:
             with modelfile.held(self._path):
+                changes = _claimed(waiting)
                 self._refresh()
                 model, outcomes = self._applied(changes)
                 if model is not self._model:
-                    modelfile.write(model, self._path)
-                    self._file = _identity(self._path)
-                    self._model = _warm(model)
+                    self._save(model)
         except Exception as problem:
             LOG.error("a change could not be saved: %s", problem)
-            failure = Problem(
-                507, "the change could not be saved and nothing was changed; the log of the service says why"
-            )
-            outcomes = [failure] * len(changes)
+            changes = changes or _claimed(waiting)
+            lost = Problem(507, "the change could not be saved, and nothing was changed")
+            outcomes = [problem if isinstance(problem, Problem) else lost] * len(changes)
         for change, outcome in zip(changes, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 change.done.set_exception(outcome)
             else:
                 change.done.set_result(Done(outcome, self._model))
+
+    def _save(self, model: Model) -> None:
+        try:
+            modelfile.write(model, self._path)
+        except FscilError as problem:
+            if _identity(self._path) != self._file:
+                why = "the change was made, but the disk failed: it may not outlast a power cut"
+                raise Problem(500, why) from problem
+            raise
+        self._file = _identity(self._path)
+        self._model = _warm(model)
 
     def _applied(self, changes: Sequence[Change]) -> tuple[Model, list[Any]]:
         """The model after changes, and of each what came of it; one that fails leaves no trace."""
@@ -163,6 +174,11 @@ class Store:
             except Exception as problem:
                 outcomes.append(problem)
         return model, outcomes
+
+
+def _claimed(changes: Sequence[Change]) -> list[Change]:
+    """The changes that nobody has given up; from now on nobody can."""
+    return [change for change in changes if change.done.set_running_or_notify_cancel()]
 
 
 def _differ(before: Model, after: Model) -> bool:

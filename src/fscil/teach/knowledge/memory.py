@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
@@ -21,6 +22,9 @@ class Memory:
         self.keep = keep  # whether photos of classes are kept; those of "none of these" always are
         self._rows = {photo: row for row, photo in enumerate(photos)}  # in ascending order
         self._tables = list(tables)
+
+    def __deepcopy__(self, _: object) -> Memory:
+        return copy.copy(self)  # tables and rows are never written to, others take their place
 
     def __contains__(self, photo: bytes) -> bool:
         return photo in self._rows

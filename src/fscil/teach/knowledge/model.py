@@ -31,7 +31,8 @@ class Model(Recogniser):
     def copy(self) -> Model:
         """One that can be changed while this one is asked; what no lesson changes is shared."""
         parts = [part for b in self.branches for part in (b.encoder, b.whitening, b.centre)]
-        shared = [*parts, self.framing, self.origin, self.calibration, *self.journal.steps, *self.memory.tables]
+        fixed = (self.framing, self.origin, self.calibration)
+        shared = [*parts, *fixed, *self.journal.steps, *self.photos.values()]
         twin = copy.deepcopy(self, {id(part): part for part in shared})
         twin.compute_like(self)
         return twin
@@ -144,14 +145,18 @@ class Model(Recogniser):
         self.memory.keep_only(needed)
 
     @contextmanager
-    def what_if(self, label: int, rows: Sequence[ClassSums]) -> Iterator[None]:
-        """For a while a class has other sums, one of each branch."""
-        before = [branch.prototypes.take(label) for branch in self.branches]
-        self._put(label, rows)
+    def beside(self, classes: Sequence[Sequence[ClassSums]]) -> Iterator[None]:
+        """For a while there are more classes behind the others, without names, given by their sums in each branch."""
+        labels = range(self.next_label(), self.next_label() + len(classes))
+        for label, rows in zip(labels, classes, strict=True):
+            self._put(label, rows)
         try:
             yield
         finally:
-            self._put(label, before)
+            self.changed(labels)
+            for label in labels:
+                for branch in self.branches:
+                    branch.prototypes.remove(label)
 
     def next_label(self) -> int:
         """The label of a class to come: one that no class has ever had."""

@@ -97,9 +97,13 @@ class Recogniser:
 
     def rejected(self, features: Sequence[Tensor]) -> Tensor:
         """Whether a photo of none of these is closer to features (one (n, dim) per branch) than every class (n,)."""
+        return self.rejected_with(features, self.scores(features))
+
+    def rejected_with(self, features: Sequence[Tensor], scores: Tensor) -> Tensor:
+        """As `rejected`, with scores (n, classes) that are known already."""
         if not self.negatives:
-            return torch.zeros(len(features[0]), dtype=torch.bool)
-        return self.scores_to(self.negatives, features).amax(1) >= self.scores(features).amax(1)
+            return torch.zeros(len(scores), dtype=torch.bool)
+        return self.scores_to(self.negatives, features).amax(1) >= scores.amax(1)
 
     @torch.no_grad()
     def evidence(self, features: Sequence[Tensor]) -> Tensor:

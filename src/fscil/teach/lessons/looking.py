@@ -92,12 +92,17 @@ def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Ans
     """One answer per photo, from its features of each branch (n, dim)."""
     if not model.names:
         raise FscilError("the model knows no class yet; teach it one: fscil teach MODEL CLASS PHOTOS")
-    scores = model.scores(features)
+    return answers_with(model, features, model.scores(features), model.evidence(features), most)
+
+
+def answers_with(model: Model, features: Sequence[Tensor], scores: Tensor, evidence: Tensor, most: int) -> list[Answer]:
+    """As `answers`, with scores and evidence (n, classes) that are known already."""
     probabilities, columns = model.probabilities(scores).topk(min(most, scores.shape[1]), 1)
-    classes, known, rejected = model.classes, model.known(features).tolist(), model.rejected(features).tolist()
+    rejected = model.rejected_with(features, scores)
+    classes, known = model.classes, (model.calibration.known(evidence) & ~rejected).tolist()
     return [
         Answer(sure, tuple((classes[c], p) for c, p in zip(row, ps, strict=True)), out)
-        for sure, out, row, ps in zip(known, rejected, columns.tolist(), probabilities.tolist(), strict=True)
+        for sure, out, row, ps in zip(known, rejected.tolist(), columns.tolist(), probabilities.tolist(), strict=True)
     ]
 
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.nn.prototypes import ClassSums
 from fscil.teach.knowledge.memory import short
 from fscil.teach.knowledge.model import Model
-from fscil.teach.lessons.looking import answers
+from fscil.teach.lessons.looking import answers_with
 from fscil.teach.names import Name
 from fscil.teach.replies import Answer
 from fscil.text import count, few
@@ -22,6 +21,7 @@ MOST = 30  # photos of a class that are asked, the latest
 FEWEST = 3  # photos among which one can be odd, and classes to compare with
 DRAWN = 300  # lessons drawn from other classes
 LARGEST = 10  # photos of such a lesson
+TINY = 1e-12
 RARE = 0.005  # share of them that may look as odd
 
 
@@ -74,13 +74,23 @@ def review(model: Model, name: Name, features: Sequence[Tensor], called: Sequenc
     rows = [branch.prototypes.take(label) for branch in model.branches]
     if rows[0].photos < 2:
         return None
-    said = []
-    for i in range(len(called)):
-        one = [f[i : i + 1] for f in features]
-        rest = [ClassSums(r.total - f[0].double(), r.photos - 1, r.bias) for r, f in zip(rows, one, strict=True)]
-        with model.what_if(label, rest):
-            said += answers(model, one, most=2)
+    without = [
+        [ClassSums(r.total - f[i].double(), r.photos - 1, r.bias) for r, f in zip(rows, features, strict=True)]
+        for i in range(len(called))
+    ]
+    with model.beside(without):
+        own = model.classes.index(model.names[label])
+        scores, evidence = (_with_own(judged(features), own) for judged in (model.scores, model.evidence))
+    said = answers_with(model, features, scores, evidence, most=2)
     return Review(name, tuple(called), tuple(said), rows[0].photos)
+
+
+def _with_own(judged: Tensor, column: int) -> Tensor:
+    """Scores (n, classes) of n photos from (n, classes + n): what the class would be without each is among the last."""
+    classes = judged.shape[1] - len(judged)
+    kept = judged[:, :classes].clone()
+    kept[:, column] = judged[:, classes:].diagonal()
+    return kept
 
 
 def review_class(model: Model, name: Name, called: Mapping[bytes, str] | None = None) -> Review | None:
@@ -114,16 +124,22 @@ def odd_photos(model: Model, name: Name) -> list[bytes]:
     lessons = model.memory.features(drawn)[0].view(DRAWN, size, -1)
     limits = _likeness(lessons).amin(-1).quantile(RARE, 1)
     features = model.memory.features(photos)
-    low = (_likeness(features[0]) < limits[:, None]).all(0).tolist()
-    asked = review(model, name, features, list(map(short, photos)))
-    missed = asked.missed if asked else [True] * len(photos)
-    return [photo for photo, odd, miss in zip(photos, low, missed, strict=True) if odd and miss]
+    low = (_likeness(features[0]) < limits[:, None]).all(0).nonzero()[:, 0].tolist()
+    asked = review(model, name, [f[low] for f in features], [short(photos[i]) for i in low])
+    missed = asked.missed if asked else [True] * len(low)
+    return [photos[i] for i, miss in zip(low, missed, strict=True) if miss]
 
 
 def _likeness(features: Tensor) -> Tensor:
-    """Of photos (…, n, dim) the cosine with the mean of the others, and its lead over theirs, the median: (2, …, n)."""
-    unit = F.normalize(features, dim=-1)
-    closeness = (unit * F.normalize(unit.sum(-2, keepdim=True) - unit, dim=-1)).sum(-1)
+    """Of photos (…, n, dim) the cosine with the mean of the others, and its lead over theirs, the median: (2, …, n).
+
+    From their products with each other alone: with unit features u and their sum s it is u·(s - u) / |s - u|.
+    """
+    products = (features @ features.mT).double()
+    lengths = products.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(TINY)
+    with_sum = (products / lengths[..., None] / lengths[..., None, :]).sum(-1)
+    rest = (with_sum.sum(-1, keepdim=True) - 2 * with_sum + 1).clamp_min(TINY).sqrt()
+    closeness = (with_sum - 1) / rest
     n = closeness.shape[-1]
     others = torch.arange(n).expand(n, n)[~torch.eye(n, dtype=torch.bool)].view(n, n - 1)
     return torch.stack([closeness, closeness - closeness[..., others].quantile(0.5, -1)])

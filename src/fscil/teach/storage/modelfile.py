@@ -62,7 +62,7 @@ def write(model: Model, path: str | Path) -> None:
         "view": None if model.framing is None else _view(model.framing),
         "classes": [[label, name] for label, name in model.names.items()],
         "base": model.base,
-        "calibration": asdict(model.calibration),
+        "calibration": dict(vars(model.calibration)),
         "journal": step_notes(model.journal),
         "keep_features": model.memory.keep,
         "negatives": [photo.hex() for photo in model.negatives],
