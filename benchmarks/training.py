@@ -87,9 +87,9 @@ class Bench:
     def outside_base(self) -> float:
         """Share of the steps of the base session that the encoder does not need."""
         method, net, training = self.method(), self.net(), replace(self.config.base, epochs=1, pixels=())
-        size = len(self.base.train) // STEPS
+        batch = noise(len(self.base.train) // STEPS, self.config.pixels)
         alone, whole = fastest(
-            lambda: [passes(net.encoder, [size], self.config.pixels) for _ in range(STEPS)],
+            lambda: [passes(net.encoder, batch) for _ in range(STEPS)],
             lambda: train_classifier(method, "base", net, self.base, training, self.run),
         )
         return 1 - alone / whole
@@ -102,10 +102,11 @@ class Bench:
         for branch in method.branches:
             branch.prototypes.add(whole_base.train.labels, torch.rand(len(whole_base.train), branch.encoder.dim))
         local, pixels = c.way * (2 if c.twins != "none" else 1), c.task_pixels or c.pixels
+        support, query = noise(local * c.shot, pixels), noise(local * c.query, pixels)
         student = Encoded(method, whole_base, self.run)
         student.begin()
         alone, whole = fastest(
-            lambda: [passes(method.f2, [local * c.shot, local * c.query], pixels) for _ in range(STEPS)],
+            lambda: [passes(method.f2, support, query) for _ in range(STEPS)],
             lambda: resa(student),
         )
         return 1 - alone / whole
@@ -132,10 +133,13 @@ def part(session: Session, images: int) -> Session:
     return replace(session, train=session.train.select(some))
 
 
-def passes(encoder: Encoder, sizes: list[int], pixels: int) -> None:
-    """Forward and backward through the encoder alone, for batches of these sizes that share a backward pass."""
+def noise(count: int, pixels: int) -> Tensor:
+    return torch.rand(count, 3, pixels, pixels).to(memory_format=torch.channels_last)
+
+
+def passes(encoder: Encoder, *batches: Tensor) -> None:
+    """Forward and backward through the encoder alone, for batches that share a backward pass."""
     encoder.train().requires_grad_(True)
-    batches = [torch.rand(n, 3, pixels, pixels).to(memory_format=torch.channels_last) for n in sizes]
     features = [encoder(x) for x in batches]
     torch.autograd.backward(features, [torch.ones_like(f) for f in features])
     encoder.zero_grad()
