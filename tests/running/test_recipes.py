@@ -27,7 +27,7 @@ def test_every_table_has_a_claim_and_names_its_settings_as_the_command_line_does
     assert not [line for line in lines if len(line) > 120]
     for above, line in zip(["", *lines], lines, strict=False):
         if line.startswith("["):
-            assert re.fullmatch(r"\[\w+\.\w+]", line), line
+            assert re.fullmatch(r"\[\w+(\.\w+)?]", line), line
             assert above.startswith("# "), line
 
 
@@ -59,3 +59,9 @@ def _mark_idle(
             place = (layer.source, name)
             idle[place] = idle.get(place, True) and values[name] == exact
             values[name] = exact
+
+
+def test_a_recipe_may_change_another_one() -> None:
+    small, large = (resolve(methods.load("cosine").Config, "cosine", "cifar100", name) for name in ("small", "large"))
+    assert (large.encoder, large.base.epochs) == ("fast_large", 40)
+    assert (large.base.lr, large.shrinkage, large.augment) == (small.base.lr, small.shrinkage, small.augment)

@@ -79,7 +79,7 @@ class Method(Finetuned):
         if len(self.encoder.stages) == 1 or not masks(self.encoder.last_block):
             raise FscilError(
                 f"SoftNet masks convolutions and tunes the last block, but encoder {self.config.encoder} has no such "
-                "block; take resnet18, resnet18_small, resnet20, resnet12 or fast"
+                "block; take resnet18, resnet18_small, resnet20, resnet12, fast or fast_large"
             )
 
     def learn_base(self, session: Session, run: Run) -> None:

@@ -255,5 +255,6 @@ BUILDERS: dict[str, Callable[[int, str | None], Encoder]] = {
     "resnet20": _from_scratch("resnet20", lambda pixels: scratch.resnet20(), 64),
     "resnet12": _from_scratch("resnet12", lambda pixels: scratch.resnet12(), 640),
     "fast": _from_scratch("fast", scratch.fast, 256),
+    "fast_large": _from_scratch("fast_large", scratch.fast_large, 512),
     **{f"efficientnet_lite{number}": _efficientnet_lite(number) for number in range(3)},
 }

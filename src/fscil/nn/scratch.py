@@ -1,5 +1,6 @@
-"""The stages of networks that are trained from nothing: ResNet-20, ResNet-12 and the small wide net `fast`."""
+"""The stages of networks that are trained from nothing: ResNet-20, ResNet-12 and the small wide nets `fast` and `fast_large`."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -95,10 +96,20 @@ def fast(pixels: int) -> nn.Sequential:
 
     Images of 64 pixels and more enter through patches of 4x4 in steps of two.
     """
+    return _fast(pixels, ((64, 1), (256, 0), (256, 2)))
+
+
+def fast_large(pixels: int) -> nn.Sequential:
+    """`fast` at 128/384/512 channels with three convolutions in each block, the last with a shortcut (512-d)."""
+    return _fast(pixels, ((128, 1), (384, 1), (512, 1)))
+
+
+def _fast(pixels: int, blocks: Sequence[tuple[int, int]]) -> nn.Sequential:
+    """Blocks of some channels, each with two convolutions and some more that have a shortcut."""
     stem = WhiteningStem(2, 1) if pixels < 64 else WhiteningStem(4, 2)
     stages: list[nn.Module] = [nn.Sequential(stem, nn.GELU())]
     inputs = stem.channels
-    for outputs, more in ((64, 1), (256, 0), (256, 2)):
+    for outputs, more in blocks:
         first, norm = _identity_convolution(inputs, outputs)
         layers = [first, nn.MaxPool2d(2), norm, nn.ReLU(), *_identity_convolution(outputs, outputs), nn.ReLU()]
         for _ in range(more):

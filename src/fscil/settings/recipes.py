@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fscil.errors import FscilError
 from fscil.settings.fields import dotted
@@ -20,7 +21,7 @@ SHARED = "shared"  # file of the part of a recipe that every method takes
 ANY = "any"  # table that every data set inherits
 DEFAULTS = "paper"  # the recipe that is the dataclass defaults unless a table says otherwise
 SMALL = "small"  # the recipe sized for two CPU cores
-BELOW = "recipe"  # what names, in a file of the user's, the recipe that the file changes
+BELOW = "recipe"  # what names, in a file of the user's or in a table [RECIPE], the recipe that it changes
 
 Tables = dict[str, dict[str, Mapping[str, object]]]  # by recipe, then by data set
 
@@ -59,23 +60,39 @@ def recipe_layers(method: str, dataset: str, recipe: str | Path) -> list[Layer]:
     names = recipe_names(method, dataset)
     if recipe not in names:
         raise FscilError(f"unknown recipe {recipe!r} for {method} on {dataset}: {suggestion(recipe, names)}")
-    return [layer for owner in (SHARED, method) for layer in _shipped_layers(owner, dataset, recipe)]
+    below = _below(method, recipe)
+    layers = recipe_layers(method, dataset, below) if below else []
+    return [*layers, *(layer for owner in (SHARED, method) for layer in _shipped_layers(owner, dataset, recipe))]
+
+
+def _below(method: str, recipe: str) -> str | None:
+    """The shipped recipe that another one changes."""
+    named = (_recipes(owner).get(recipe, {}).get(BELOW) for owner in (SHARED, method))
+    return next((str(name) for name in named if name), None)
 
 
 def shipped(owner: str) -> Tables:
     """The tables in the file of a method, or in the one that all share; none without a file."""
+    return {
+        recipe: {scope: table for scope, table in scopes.items() if scope != BELOW}
+        for recipe, scopes in _recipes(owner).items()
+    }
+
+
+def _recipes(owner: str) -> dict[str, Mapping[str, Any]]:
+    """What stands in a shipped file: for each recipe the tables of data sets, and the recipe that it changes."""
     file = _file(owner)
     recipes = _read(file) if file.is_file() else {}
-    return {recipe: _tables(file, recipe, scopes) for recipe, scopes in recipes.items()}
+    return {recipe: _checked(file, recipe, scopes) for recipe, scopes in recipes.items()}
 
 
-def _tables(file: Path, recipe: str, scopes: object) -> dict[str, Mapping[str, object]]:
+def _checked(file: Path, recipe: str, scopes: object) -> Mapping[str, Any]:
     if not isinstance(scopes, Mapping):
         raise FscilError(f"{file}: {recipe!r} stands in no table: write it below [RECIPE.{ANY}] or [RECIPE.DATASET]")
-    loose = next((name for name, table in scopes.items() if not isinstance(table, Mapping)), None)
+    loose = next((name for name, table in scopes.items() if name != BELOW and not isinstance(table, Mapping)), None)
     if loose is not None:
         raise FscilError(f"{file} [{recipe}]: {loose!r} stands outside of [{recipe}.{ANY}] and [{recipe}.DATASET]")
-    return dict(scopes)
+    return scopes
 
 
 def _shipped_layers(owner: str, dataset: str, recipe: str) -> Iterator[Layer]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Common:
     """Settings that every method has."""
 
-    encoder: str = "resnet18"  # resnet18, resnet18_small, resnet20, resnet12, fast, efficientnet_lite0 … 2, timm:NAME
+    encoder: str = "resnet18"  # resnet18(_small), resnet20, resnet12, fast(_large), efficientnet_lite0 … 2, timm:NAME
     weights: str | None = None  # local file, run folder, or "pretrained": from timm's hub or (Lite) from a package
     pixels: int = 224  # size of the images the encoder sees
     scale: float = 16.0  # s, the factor of the relations inside the softmax

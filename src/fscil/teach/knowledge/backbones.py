@@ -23,7 +23,13 @@ from fscil.teach.knowledge.recogniser import Origin
 FEATURES = "features"
 DEFAULT = "efficientnet_lite0"
 BEST = "efficientnet_lite0+efficientnet_lite2"  # two that complement each other
-UNPUBLISHED = ("fast", "resnet12", "resnet18_small", "resnet20")  # encoders for which nobody publishes weights
+UNPUBLISHED = (
+    "fast",
+    "fast_large",
+    "resnet12",
+    "resnet18_small",
+    "resnet20",
+)  # encoders for which nobody publishes weights
 
 
 class Features(Encoder):
