@@ -1,4 +1,4 @@
-"""The stages of networks that are trained from nothing: ResNet-20, ResNet-12, and the wide nets `fast` and `fast_large`."""
+"""The stages of networks that are trained from nothing: ResNet-20, ResNet-12, and the wide `fast` and `fast_large`."""
 
 from collections.abc import Sequence
 from itertools import pairwise
