@@ -30,6 +30,7 @@ DIMENSIONS = {
     "resnet20": 64,
     "resnet12": 640,
     "fast": 256,
+    "fast_large": 512,
     "efficientnet_lite0": 1280,
     "efficientnet_lite1": 1280,
     "efficientnet_lite2": 1280,
