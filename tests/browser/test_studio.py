@@ -106,7 +106,7 @@ def test_a_wrong_file_is_named_in_a_sentence(studio: Any, tmp_path: Path, album:
     letter = tmp_path / "letter.txt"
     letter.write_text("dear bird")
     ask(studio, letter)
-    studio.wait_for_selector("#ask-notes >> text=Letter.txt is no picture that can be read.")
+    studio.wait_for_selector("#ask-notes >> text=“letter.txt” is no picture that can be read.")
     ask(studio, letter, album / "owl" / "3.png")
     studio.wait_for_selector(".verdict:has-text('owl')")
     assert "no picture" in studio.inner_text("#ask-notes")

@@ -60,6 +60,7 @@ async function explain(photo, picture, address, why, notes) {
   } else picture.src = address;
   picture.alt = hide ? photo.name : `${photo.name}: warm colours mark what the answer comes from`;
   why.setAttribute("aria-pressed", String(!hide));
+  why.closest(".answer").classList.toggle("why", !hide);
   why.textContent = hide ? "Show why" : "Show the photo";
   notes.replaceChildren(...(hide ? [] : [note("warm colours mark what the answer comes from")]));
 }
@@ -82,7 +83,7 @@ function bars({ best, known, like_none }) {
 function nearest(photos) {
   if (!photos.length) return null;
   const rows = photos.map(({ digest, class: name, likeness }) =>
-    el("li", {}, photoTile(digest, ""), name, el("br"), el("span", { class: "quiet number" }, `${likeness.toFixed(2)} alike`)),
+    el("li", {}, photoTile(digest, ""), el("span", { class: "short", title: name }, name), el("span", { class: "quiet number" }, `${likeness.toFixed(2)} alike`)),
   );
   return el("div", {}, el("h3", {}, "Most like these taught photos"), el("ul", { class: "near" }, rows));
 }

@@ -32,7 +32,7 @@ function card({ name, photos, learned, latest }) {
     "li",
     { class: "card", "data-class": name, "data-drop": "class" },
     knownTiles(latest),
-    el("button", { class: "open", click: () => openClass(name) }, name),
+    el("button", { class: "open", title: name, click: () => openClass(name) }, name),
     el("p", { class: "quiet small" }, `${count(photos, "photo")}${learned === "base" ? ", learned first" : ""}`),
   );
 }
@@ -42,7 +42,7 @@ function noneCard() {
     "li",
     { class: "card", "data-class": NONE },
     el("button", { class: "open", click: () => openClass(NONE) }, "None of these"),
-    el("p", { class: "quiet small" }, `${count(state.none, "photo")} that show none of the classes`),
+    el("p", { class: "quiet small" }, `${count(state.none, "photo")} without a class`),
   );
 }
 

@@ -44,7 +44,7 @@ export async function undo(revision, steps = 1) {
 export const note = (text, kind = "") => el("p", { class: `note ${kind}` }, sentence(text));
 
 /** The photos of a problem or of a lesson that could not be used. */
-export const wrongPhotos = (photos) => photos.map(({ photo, problem }) => note(`${photo} ${problem}`, "wrong"));
+export const wrongPhotos = (photos) => photos.map(({ photo, problem }) => note(`“${photo}” ${problem}`, "wrong"));
 
 export function problemNotes(problem) {
   return problem.photos?.length ? wrongPhotos(problem.photos) : [note(problem.message, "wrong")];
