@@ -11,7 +11,9 @@ from fscil.teach.storage import modelfile
 
 def test_it_is_made_with_pictures_to_teach_and_to_test(tmp_path: Path) -> None:
     file = demo.make_demo(tmp_path, "tiny")
-    assert list(modelfile.load(file).names.values()) == list(demo.KNOWN)
+    model = modelfile.load(file)
+    assert list(model.names.values()) == list(demo.KNOWN)
+    assert len(model.album.pictures) == demo.LEARNED * len(demo.KNOWN)
     assert {folder.name for folder in (tmp_path / "teach").iterdir()} == set(demo.NEW)
     assert {folder.name for folder in (tmp_path / "test").iterdir()} == {*demo.KNOWN, *demo.NEW}
     assert len(list((tmp_path / "teach" / "moon").iterdir())) == demo.TAUGHT

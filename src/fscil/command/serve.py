@@ -25,6 +25,9 @@ def serve(
         Path | None, Parameter(help="file with the word that requests must bring; needed if others reach the address")
     ] = None,
     open_prediction: Annotated[bool, Parameter(help="questions need no token, changes do", negative=())] = False,
+    thumbnails: Annotated[
+        bool | None, Parameter(help="keep small pictures of taught photos in MODEL; --no-thumbnails removes them")
+    ] = None,
     tls_cert: Annotated[Path | None, Parameter(help="certificate file, for https")] = None,
     tls_key: Annotated[Path | None, Parameter(help="key file of the certificate")] = None,
 ) -> None:
@@ -38,10 +41,19 @@ def serve(
     model = _demo(model) if demo else model
     if model is None:
         raise FscilError("there is no model to serve: name a model file, or give --demo to try one made of pictures")
+    if thumbnails is not None:
+        _switch_thumbnails(model, thumbnails)
     settings = Settings(model, host, port, token, open_prediction)
     shown = f"[{host}]" if ":" in host else host
     show.say(f"{model} at {'http' if tls_cert is None else 'https'}://{shown}:{port}; Ctrl-C stops it")
     run(settings, tls_cert, tls_key)
+
+
+def _switch_thumbnails(file: Path, keep: bool) -> None:
+    from fscil.teach.storage import modelfile
+
+    with modelfile.editing(file) as model:
+        model.album.switch(keep)
 
 
 def _demo(model: Path | None) -> Path:

@@ -46,7 +46,7 @@ def _facts(model: Model, settings: Settings, revision: str) -> ModelFacts:
         steps=len(model.journal.steps),
         undo=_undo(model),
         keeps_features=model.memory.keep,
-        thumbnails=settings.thumbnails,
+        thumbnails=model.album.keep,
         explain=can_explain(model),
         false_acceptance=model.calibration.false_acceptance,
         token_for="nothing" if settings.token is None else "changes" if settings.open_prediction else "everything",

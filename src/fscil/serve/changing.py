@@ -58,7 +58,7 @@ async def teach(
     check_name(name)
     photos = await service.photos(request)
     model = service.model
-    seen = await service.look(model, photos)
+    seen = await service.look(model, photos, model.album.keep)
     titles = [photo.name for photo in photos]
 
     def taught(model: Model) -> tuple[Lesson, bool]:
@@ -78,7 +78,7 @@ async def teach(
 async def teach_none(service: Served, request: Request, response: Response, if_match: IfMatch = None) -> LessonFacts:
     photos = await service.photos(request)
     model = service.model
-    seen = await service.look(model, photos)
+    seen = await service.look(model, photos, model.album.keep)
     titles = [photo.name for photo in photos]
     done = await service.change(lambda model: teach_none_seen(model, titles, seen), revisions(if_match), model)
     return _lesson_facts(words.tag(response, done.model), NONE, done.value)
@@ -99,7 +99,7 @@ async def correct(service: Served, request: Request, response: Response, if_matc
     if name != NONE:
         check_name(name)
     model = service.model
-    seen = await service.look(model, given.photos) if given.photos else Seen()
+    seen = await service.look(model, given.photos, model.album.keep) if given.photos else Seen()
     if seen.unreadable:
         raise Problem(422, "not every photo could be read, so nothing was changed", unreadable(seen.unreadable))
 
@@ -162,7 +162,7 @@ def _chosen(model: Model, given: Form, seen: Seen) -> Chosen:
     rows = {photo: row for row, photo in reversed(list(enumerate(seen.digests)))}
     order = sorted(rows.values())
     titles = {seen.digests[row]: given.photos[seen.positions[row]].name for row in order}
-    return Chosen(titles, [f[torch.tensor(order)] for f in seen.features])
+    return Chosen(titles, [f[torch.tensor(order)] for f in seen.features], seen.small)
 
 
 def _bytes(digest: str) -> bytes:

@@ -37,6 +37,7 @@ def make_demo(folder: Path, encoder: str = backbones.DEFAULT) -> Path:
     for name, drawn in (pictures | more).items():
         _store(folder / "test" / name, drawn[-TESTED:])
     model = backbones.of_encoder(encoder)
+    model.album.switch(True)
     names = [name for name in KNOWN for _ in range(LEARNED)]
     learning.learn(model, [one for drawn in pictures.values() for one in drawn[:LEARNED]], names, "prototypes")
     modelfile.save(model, file)

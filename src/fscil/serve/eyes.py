@@ -20,6 +20,7 @@ from torch import Tensor
 from fscil.data.framing import Framing, finish
 from fscil.data.pictures import centre
 from fscil.serve.problems import Problem
+from fscil.teach.knowledge.album import small_picture
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import AT_ONCE
 from fscil.teach.lessons.looking import Seen, are_plain
@@ -30,11 +31,12 @@ DECODERS = min(4, os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class Cut:
-    """A photo as the encoder is shown it: crop uint8 (p, p, 3), digest, and whether it is of almost one colour."""
+    """A photo as the encoder is shown it: crop uint8 (p, p, 3), digest, whether it is of almost one colour, small."""
 
     crop: Tensor
     digest: bytes
     plain: bool
+    small: bytes | None
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,13 @@ class Eyes:
         self._tasks.put(None)
         self._thread.join()
 
-    async def look(self, model: Model, photos: Sequence[Upload]) -> Seen:
-        """What learning and answering need of photos; called by the event loop alone."""
+    async def look(self, model: Model, photos: Sequence[Upload], small: bool) -> Seen:
+        """What learning and answering need of photos, and small pictures; called by the event loop alone."""
         if model.framing is None:
             raise Problem(409, "this model was made from ready features; it cannot look at photos")
         self._enter(len(photos))
         try:
-            return await self._seen(model, model.framing, photos)
+            return await self._seen(model, model.framing, photos, small)
         finally:
             self._waiting -= len(photos)
 
@@ -108,8 +110,8 @@ class Eyes:
             raise Problem(503, "too many photos wait for an answer; try again soon", headers={"Retry-After": "1"})
         self._waiting += photos
 
-    async def _seen(self, model: Model, framing: Framing, photos: Sequence[Upload]) -> Seen:
-        waiting = [self._pool.submit(_cut, photo, framing) for photo in photos]
+    async def _seen(self, model: Model, framing: Framing, photos: Sequence[Upload], small: bool) -> Seen:
+        waiting = [self._pool.submit(_cut, photo, framing, small) for photo in photos]
         try:
             cuts = await asyncio.gather(*map(asyncio.wrap_future, waiting), return_exceptions=True)
         except asyncio.CancelledError:
@@ -127,6 +129,7 @@ class Eyes:
                 seen.positions.append(position)
                 seen.digests.append(cut.digest)
                 seen.plain += [position] if cut.plain else []
+                seen.small |= {} if cut.small is None else {cut.digest: cut.small}
                 crops.append(cut.crop)
         if crops:
             seen.features = await asyncio.wrap_future(self._encode(model, torch.stack(crops)))
@@ -171,11 +174,11 @@ class Eyes:
         return tasks, None
 
 
-def _cut(photo: Upload, framing: Framing) -> Cut:
+def _cut(photo: Upload, framing: Framing, small: bool) -> Cut:
     picture = read(photo, framing.pixels)
     array: np.ndarray = centre(picture, framing.pixels, framing.margin, framing.resampling).copy()
     crops = torch.from_numpy(array)[None]
-    return Cut(crops[0], digests(crops)[0], are_plain(crops)[0])
+    return Cut(crops[0], digests(crops)[0], are_plain(crops)[0], small_picture(crops[0]) if small else None)
 
 
 def _finish(job: Job) -> None:

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from fscil.serve import words
 from fscil.serve.asking import can_explain
-from fscil.serve.changing import known_class
+from fscil.serve.changing import Digest, known_class
 from fscil.serve.forms import SOME_PHOTOS
 from fscil.serve.problems import PhotoProblem, Problem, documented
 from fscil.serve.service import Served
@@ -25,6 +25,8 @@ from fscil.teach.names import NONE, Name
 from fscil.teach.outputs.map import class_map
 from fscil.teach.seeing.photos import Unreadable
 from fscil.teach.storage.modelfile import revision_in
+
+BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 routes = APIRouter(prefix="/v1")
 
@@ -39,7 +41,8 @@ async def class_photos(service: Served, response: Response, name: str) -> ClassP
 async def none_photos(service: Served, response: Response) -> ClassPhotos:
     model = service.model
     facts = [
-        PhotoFacts(digest=photo.hex(), thumbnail=False, without=None, recognised=None) for photo in model.negatives
+        PhotoFacts(digest=photo.hex(), thumbnail=photo in model.album.pictures, without=None, recognised=None)
+        for photo in model.negatives
     ]
     told = {"class": NONE, "photos": facts[::-1], "text": None}
     return ClassPhotos.model_validate({"revision": words.tag(response, model), **told})
@@ -56,13 +59,32 @@ def _photos(model: Model, name: Name, revision: str) -> ClassPhotos:
         facts.append(
             PhotoFacts(
                 digest=photo.hex(),
-                thumbnail=False,
+                thumbnail=photo in model.album.pictures,
                 without=None if answer is None else answer.text(),
                 recognised=None if missed is None else not missed,
             )
         )
     text = None if review is None else words.review_line(review)
     return ClassPhotos.model_validate({"revision": revision, "class": str(name), "photos": facts, "text": text})
+
+
+@routes.get(
+    "/photos/{digest}",
+    summary="A small picture of a photo that was taught",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "A picture",
+            "content": {"image/webp": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **documented(422),
+    },
+)
+async def thumbnail(service: Served, digest: Digest) -> Response:
+    picture = service.model.album.pictures.get(bytes.fromhex(digest))
+    if picture is None:
+        raise Problem(404, "no small picture of such a photo is kept")
+    return Response(picture, media_type="image/webp")
 
 
 @routes.get("/map", summary="Which classes look alike")
@@ -83,7 +105,7 @@ async def class_places(service: Served, response: Response) -> MapFacts:
     openapi_extra=SOME_PHOTOS,
     response_class=Response,
     responses={
-        200: {"description": "A picture", "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}},
+        200: {"description": "A picture", "content": {"image/png": BINARY}},
         **documented(409, 422, 501),
     },
 )
@@ -115,7 +137,7 @@ async def explain(service: Served, request: Request) -> Response:
     responses={
         200: {
             "description": "A model file",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "content": {"application/octet-stream": BINARY},
         }
     },
 )

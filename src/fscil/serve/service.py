@@ -55,9 +55,9 @@ class Service:
     async def form(self, request: Request) -> Form:
         return await read_form(request, self.settings.limits)
 
-    async def look(self, model: Model, photos: Sequence[Upload]) -> Seen:
-        """What learning and answering need of photos of which one at least can be read."""
-        seen = await self.eyes.look(model, photos)
+    async def look(self, model: Model, photos: Sequence[Upload], small: bool = False) -> Seen:
+        """What learning and answering need of photos of which one at least can be read, and small pictures."""
+        seen = await self.eyes.look(model, photos, small)
         if not seen.positions:
             raise Problem(422, "none of the photos could be read; send other photos", unreadable(seen.unreadable))
         return seen

@@ -34,7 +34,6 @@ class Settings:
     port: int = 8000
     token: str | None = field(default=None, repr=False)
     open_prediction: bool = False  # whether questions need no token
-    thumbnails: bool = False  # whether small pictures of taught photos are kept in the model file
     names: tuple[str, ...] = ()  # by which the service is called besides its address
     limits: Limits = Limits()
 

@@ -53,6 +53,7 @@ def learn(
     if told:
         tell(told)
     _begin(model, called, features, [seen.digests[i] for i in taken])
+    model.album.add(seen.small)
     if strength == "transfer" and model.origin.strength != "transfer":
         advice.append(told)
     return Lesson(len(taken), seen.unreadable, advice)

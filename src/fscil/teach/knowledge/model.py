@@ -13,6 +13,7 @@ from torch import Tensor
 from fscil.errors import FscilError
 from fscil.nn.prototypes import ClassSums
 from fscil.settings.names import suggestion
+from fscil.teach.knowledge.album import Album
 from fscil.teach.knowledge.journal import Journal, Kind, Known, Step
 from fscil.teach.knowledge.recogniser import Recogniser
 from fscil.teach.names import Name, check_name
@@ -27,6 +28,7 @@ class Model(Recogniser):
     photos: dict[int, tuple[bytes, ...]] = field(default_factory=dict)  # digests by label
     base: int = 0  # labels below this one are those of the base session
     revision: str | None = None  # of the file it was loaded from or last saved to
+    album: Album = field(default_factory=Album)
 
     def copy(self) -> Model:
         """One that can be changed while this one is asked; what no lesson changes is shared."""
@@ -138,11 +140,11 @@ class Model(Recogniser):
         return step
 
     def tidy(self) -> None:
-        """Lets go of features that no class, no photo of none of these and no step of the journal needs."""
-        needed = {*self.negatives, *(photo for step in self.journal.steps for photo in step.negatives or ())}
-        if self.memory.keep:
-            needed |= self.journal.photos() | {photo for photos in self.photos.values() for photo in photos}
-        self.memory.keep_only(needed)
+        """Lets go of features and pictures that no class, no photo of none of these and no journal step needs."""
+        none = {*self.negatives, *(photo for step in self.journal.steps for photo in step.negatives or ())}
+        taught = self.journal.photos() | {photo for photos in self.photos.values() for photo in photos}
+        self.memory.keep_only(none | taught if self.memory.keep else none)
+        self.album.keep_only(none | taught)
 
     @contextmanager
     def beside(self, classes: Sequence[Sequence[ClassSums]]) -> Iterator[None]:

@@ -41,6 +41,7 @@ class Chosen:
 
     titles: dict[bytes, str]
     features: list[Tensor]
+    small: dict[bytes, bytes] = field(default_factory=dict)  # digest -> small picture, where the model keeps them
 
     @property
     def photos(self) -> list[bytes]:
@@ -79,6 +80,7 @@ def correct_chosen(model: Model, name: Name, chosen: Chosen) -> Correction:
         corrections.keep_as_none(model, photos, features)
     else:
         corrections.correct(model, name, photos, features)
+    model.album.add(chosen.small)
     sources = [place for photo in photos if (place := known.get(photo)) is not None]
     return _correction(model, len(photos), list(dict.fromkeys(sources)), name)
 
@@ -99,6 +101,7 @@ def teach_none_seen(model: Model, photos: Sequence[str], seen: Seen) -> Lesson:
     kept = [seen.digests[i] for i in taken]
     if kept:
         corrections.keep_as_none(model, kept, [f[taken] for f in seen.features])
+        model.album.add(seen.small)
     return Lesson(len(kept), seen.unreadable, advice, photos=kept)
 
 
@@ -118,7 +121,8 @@ def choose(model: Model, given: Sequence[Source]) -> Chosen:
         if photo not in titles:
             titles[photo] = name_of(given[position], position)
             rows.append(row)
-    return Chosen(titles, [torch.cat(parts)[rows] for parts in zip(remembered, seen.features, strict=True)])
+    features = [torch.cat(parts)[rows] for parts in zip(remembered, seen.features, strict=True)]
+    return Chosen(titles, features, seen.small)
 
 
 def _is_digest(source: Source) -> bool:

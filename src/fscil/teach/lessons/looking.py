@@ -12,6 +12,7 @@ from torch import Tensor
 from fscil.data.framing import finish
 from fscil.errors import FscilError
 from fscil.running.progress import Bar
+from fscil.teach.knowledge.album import small_picture
 from fscil.teach.knowledge.model import Model
 from fscil.teach.replies import Answer, Reply
 from fscil.teach.seeing.photos import Batch, Source, Unreadable, batches, digests
@@ -35,6 +36,7 @@ class Seen(Glance):
 
     digests: list[bytes] = field(default_factory=list)
     plain: list[int] = field(default_factory=list)  # positions of photos of almost one colour
+    small: dict[bytes, bytes] = field(default_factory=dict)  # digest -> small picture, where the model keeps them
     turned: dict[int, Tensor] = field(default_factory=dict)  # position -> features (3, dim) of the photo turned around
 
 
@@ -50,7 +52,10 @@ def look(model: Model, sources: Sequence[Source], title: str = "", turn: Collect
     """Reads and encodes photos; those at the positions `turn` also turned by 90, 180 and 270 degrees (first branch)."""
     seen = Seen()
     for batch, images in _encoded(model, sources, title, seen):
-        seen.digests += digests(batch.crops)
+        names = digests(batch.crops)
+        seen.digests += names
+        if model.album.keep:
+            seen.small |= dict(zip(names, map(small_picture, batch.crops), strict=True))
         seen.plain += [p for p, dull in zip(batch.positions, are_plain(batch.crops), strict=True) if dull]
         seen.turned |= _turned(model, images, batch.positions, turn)
     return seen

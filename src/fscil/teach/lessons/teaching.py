@@ -53,6 +53,7 @@ def teach_seen(model: Model, names: Sequence[Name], photos: Sequence[str], seen:
     if dull:
         lesson.advice.append(f"{few(dull)}: almost one colour; a photo that shows the object teaches more")
     model.teach([given[i] for i in taken], [f[taken] for f in seen.features], lesson.photos)
+    model.album.add(seen.small)
     for name, mine in by_name.items():
         titles = {seen.digests[i]: called[i] for i in mine}
         lesson.advice += unlike_the_others(model, name, titles) + few_photos(model, name)

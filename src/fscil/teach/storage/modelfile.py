@@ -22,6 +22,7 @@ from fscil.errors import FscilError
 from fscil.nn import encoders
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
+from fscil.teach.knowledge.album import album_tensors, read_album
 from fscil.teach.knowledge.backbones import FEATURES, Features
 from fscil.teach.knowledge.calibration import Calibration
 from fscil.teach.knowledge.journal import Journal
@@ -66,6 +67,7 @@ def write(model: Model, path: str | Path) -> None:
         "journal": step_notes(model.journal),
         "keep_features": model.memory.keep,
         "negatives": [photo.hex() for photo in model.negatives],
+        **({"thumbnails": True} if model.album.keep else {}),  # files without are those of before
     }
     model.tidy()
     kept = _kept(model)
@@ -156,7 +158,7 @@ def _damage(problem: Exception) -> str:
 def _kept(model: Model) -> dict[str, Tensor]:
     """All tensors of a model but the weights of its encoders."""
     kept = {name: tensor for branch in model.branches for name, tensor in _branch_tensors(branch).items()}
-    kept |= photo_tensors(model.photos) | memory_tensors(model.memory, model.branches)
+    kept |= photo_tensors(model.photos) | memory_tensors(model.memory, model.branches) | album_tensors(model.album)
     return kept | known_tensors(model.journal, [branch.name for branch in model.branches])
 
 
@@ -248,6 +250,7 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any], like: Model | None
         raise FscilError(f"it keeps no features of its photos of {NONE}")
     about = (calibration, memory, negatives, Journal(steps), names, photos, base, revision)
     model = Model(branches, framing, origin, *about)
+    model.album = read_album(tensors, bool(notes.get("thumbnails", False)))
     model.compute_like(lent or model)
     if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
         raise FscilError("what it holds is not what was saved")
