@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo studio test test-slow test-browser lint docs dist bench clean
+.PHONY: help demo studio test test-slow test-browser test-ray lint docs dist bench clean
 
 help:  ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test-slow: $(VENV)/.installed-dev  ## run the tests that take longer than 20 sec
 
 test-browser: $(VENV)/.installed-browser .cache/axe/package/axe.min.js  ## try the pages in chromium (apt-get install chromium)
 	@$(ONE_THREAD) $(BIN)/python -m pytest tests/browser -m browser -rs
+
+test-ray: $(VENV)/.installed-ray  ## run experiments on a real Ray on this machine
+	@$(ONE_THREAD) $(BIN)/python -m pytest tests/experiments -m ray -rs
 
 lint: $(VENV)/.installed-dev  ## check style (ruff) and types (mypy on the typed core)
 	@$(BIN)/ruff check
@@ -71,6 +74,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 $(VENV)/.installed-serve: $(VENV)/.installed
 	@echo "Installing what serves the page into $(VENV) ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[serve,explain]'
+	@touch $@
+
+$(VENV)/.installed-ray: $(VENV)/.installed-dev
+	@echo "Installing Ray into $(VENV) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[ray]'
 	@touch $@
 
 $(VENV)/.installed-browser: $(VENV)/.installed-dev

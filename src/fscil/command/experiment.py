@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -44,6 +44,10 @@ def experiment(
         float | None, Parameter(help="most compute in PMAC: of the cells to do, only the first that fit are run")
     ] = None,
     jobs: Annotated[Count, Parameter(help="cells at once, each in a process of its own")] = 1,
+    ray: Annotated[
+        str | None,
+        Parameter(help="local, or the address of a Ray cluster: cells become its tasks"),
+    ] = None,
     part: Annotated[str, Parameter(help="K/N: of every N cells only the K-th, for several machines")] = "1/1",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"], Parameter(help="auto: the faster one, the same for all cells")
@@ -77,7 +81,7 @@ def experiment(
     if budget is not None:
         runs = _affordable(runs, budget)
     folder.claim(chosen, surroundings)
-    failures = _execute(runs, jobs)
+    failures = _execute(runs, jobs, ray)
     for file in folder.write_results(chosen, readings, place):
         show.say(file)
     if failures:
@@ -130,18 +134,28 @@ def _affordable(runs: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:
     return [run for run in runs if run not in left_out]
 
 
-def _execute(runs: Sequence["RunSpec"], jobs: int) -> list["Ended"]:
+def _execute(runs: Sequence["RunSpec"], jobs: int, ray: str | None) -> list["Ended"]:
     """Runs what is missing; gives what failed."""
-    from fscil.experiments import folder, schedule
+    from fscil.experiments import folder
 
     missing = folder.unfinished(runs)
     show.say(f"{len(runs)} cells, {len(runs) - len(missing)} of them finished before")
-    ends = schedule.side_by_side(missing, jobs) if jobs > 1 else schedule.in_turn(missing, _announce)
     failures = []
-    for number, end in enumerate(ends, 1):
+    for number, end in enumerate(_ends(missing, jobs, ray), 1):
         show.say(f"{number} of {len(missing)}: {_name(end.run)} {f'failed: {end.error}' if end.error else 'finished'}")
         failures += [end] if end.error else []
     return failures
+
+
+def _ends(missing: Sequence["RunSpec"], jobs: int, ray: str | None) -> Iterable["Ended"]:
+    """The cells as they end: on Ray, several at once, or one after the other."""
+    from fscil.experiments import cluster, schedule
+
+    if not missing:
+        return ()
+    if ray:
+        return cluster.on_ray(missing, ray, schedule.share_of_cores(jobs))
+    return schedule.side_by_side(missing, jobs) if jobs > 1 else schedule.in_turn(missing, _announce)
 
 
 def _announce(run: "RunSpec") -> Callable[["Session"], None]:

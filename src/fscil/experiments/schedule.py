@@ -45,7 +45,7 @@ def side_by_side(runs: Sequence[RunSpec], jobs: int) -> Iterator[Ended]:
 
     After Ctrl-C no further cell begins; those at work, which hear it too, write their checkpoints first.
     """
-    threads = max(1, usable_cores() // jobs)
+    threads = share_of_cores(jobs)
     waiting = ThreadPoolExecutor(jobs)
     try:
         ends = [waiting.submit(apart, run, threads) for run in runs]
@@ -53,6 +53,11 @@ def side_by_side(runs: Sequence[RunSpec], jobs: int) -> Iterator[Ended]:
             yield end.result()
     finally:
         waiting.shutdown(cancel_futures=True)
+
+
+def share_of_cores(jobs: int) -> int:
+    """Cores of each of several cells at once."""
+    return max(1, usable_cores() // jobs)
 
 
 def apart(run: RunSpec, threads: int) -> Ended:
