@@ -26,6 +26,10 @@ SIZES = {
     "trial_length": (16, 16),
     "way_shot": (25, 25),
 }
+RESULTS = {
+    *("report.html", "table.md", "table.csv", "table.tex", "differences.md", "differences.csv"),
+    *("figure.svg", "figure.png", "differences.svg", "differences.png"),
+}
 
 
 def test_these_ship() -> None:
@@ -64,14 +68,8 @@ def test_an_experiment_runs_tiny(name: str, tmp_path: Path) -> None:
     some = chosen if len(owners) == 2 else runs[:2]
     assert [end.error for end in schedule.in_turn(some, lambda run: lambda session: None)] == ["", ""]
     files = folder.write_results(fewer_cells, readings, tmp_path)
-    assert [file.name for file in files] == [
-        "report.html",
-        "table.md",
-        "table.csv",
-        "table.tex",
-        "differences.md",
-        "differences.csv",
-    ]
+    assert {file.name for file in files} == RESULTS
+    assert all((tmp_path / name).stat().st_size for name in RESULTS)
     assert folder.unfinished(runs) == [run for run in runs if run not in some]
     lines = (tmp_path / "differences.csv").read_text().splitlines()
     assert len(lines) == 1 + len({(r.arm.name, str(r.point)) for r in readings if r.run in some})

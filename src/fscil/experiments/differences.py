@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 from fscil.errors import FscilError
 from fscil.experiments.cells import Reading, value_text
@@ -31,12 +32,18 @@ class Line:
     """One arm at one point of the axes."""
 
     name: str
+    arm: str
+    point: Mapping[str, Any]
     reference: str  # the line it is compared with; empty for the reference itself
     n: int  # repetitions
     spreads: Mapping[str, Spread]
     pairs: int  # repetitions that line and reference share
     gaps: Mapping[str, Interval]
     published: float | None  # Avg of the paper
+
+    @property
+    def published_text(self) -> str:
+        return _number(self.published)
 
 
 def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Mapping[Path, Record]) -> list[Line]:
@@ -54,7 +61,9 @@ def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Ma
     for key in filter(groups.__contains__, names):
         other = reference_of(key, experiment, list(names))
         own, base = groups[key], groups.get(other, {}) if other != key else {}
-        lines.append(line(names[key], names[other] if other != key else "", own, base, beside[key[0]]))
+        place = {"name": names[key], "arm": key[0], "point": json.loads(key[1])}
+        reference = names[other] if other != key else ""
+        lines.append(Line(**place, reference=reference, published=beside[key[0]], **compared(own, base)))
     return lines
 
 
@@ -65,7 +74,8 @@ def reference_of(key: tuple[str, str], experiment: Experiment, keys: Sequence[tu
     return experiment.reference or experiment.arms[0].name, key[1]
 
 
-def line(name: str, reference: str, own: Values, base: Values, beside: float | None) -> Line:
+def compared(own: Values, base: Values) -> dict[str, Any]:
+    """The numbers of a line, from the runs of its repetitions and of those of its reference."""
     shared = sorted(own.keys() & base.keys())
     gaps = {
         metric: paired_difference([value(own[key]) for key in shared], [value(base[key]) for key in shared])
@@ -73,7 +83,7 @@ def line(name: str, reference: str, own: Values, base: Values, beside: float | N
         if shared
     }
     spreads = {metric: spread([value(curve) for curve in own.values()]) for metric, value in METRICS.items()}
-    return Line(name, reference, len(own), spreads, len(shared), gaps, beside)
+    return {"n": len(own), "spreads": spreads, "pairs": len(shared), "gaps": gaps}
 
 
 def curve_of(reading: Reading, record: Record) -> RunMetrics:
@@ -104,9 +114,9 @@ def markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
     """Both tables for people: ± is one standard deviation, brackets hold the 95 % interval of the difference."""
     where = f" ({experiment.shows})" if experiment.shows else ""
     titles = ["", "n", *METRICS, "published Avg"]
-    table = [[r.name, str(r.n), *(_spread(r.spreads[m]) for m in METRICS), _number(r.published)] for r in lines]
+    table = [[r.name, str(r.n), *(spread_text(r.spreads[m]) for m in METRICS), _number(r.published)] for r in lines]
     compared = [r for r in lines if r.gaps]
-    gaps = [[r.name, r.reference, str(r.pairs), *(_interval(r.gaps[m]) for m in METRICS)] for r in compared]
+    gaps = [[r.name, r.reference, str(r.pairs), *(interval_text(r.gaps[m]) for m in METRICS)] for r in compared]
     blocks = [
         f"# {experiment.title or experiment.name}{where}",
         *filter(None, [experiment.note]),
@@ -142,11 +152,11 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rule, *rows))
 
 
-def _spread(value: Spread) -> str:
+def spread_text(value: Spread) -> str:
     return _number(value.mean) + ("" if isnan(value.std) else f" ± {value.std:.2f}")
 
 
-def _interval(value: Interval) -> str:
+def interval_text(value: Interval) -> str:
     return f"{value.mean:+.2f}" + ("" if isnan(value.low) else f" [{value.low:+.2f}, {value.high:+.2f}]")
 
 

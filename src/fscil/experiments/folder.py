@@ -8,8 +8,10 @@ from typing import Any
 
 from fscil import report
 from fscil.errors import FscilError
+from fscil.experiments import figures
 from fscil.experiments.cells import Reading, Surroundings, cells
 from fscil.experiments.differences import comma_separated, comparisons, markdown
+from fscil.experiments.page import opening
 from fscil.experiments.specs import Experiment
 from fscil.files import FORMAT, read_json, write_bytes, write_json
 from fscil.report.runs import FACTS, Record, read_folder
@@ -79,10 +81,12 @@ def write_results(experiment: Experiment, readings: Sequence[Reading], out: Path
     records = {run.folder: there for run in cells(readings) if (there := record(run)) and there.learning}
     if not records:
         return []
-    page = report.write_html(records, out / "report.html")
-    tables = [report.write_table(records, style, out / name) for style, name in TABLES.items()]
     lines = comparisons(experiment, readings, {folder: r for folder, r in records.items() if r.complete})
+    pictures = figures.files(figures.drawn(experiment, lines))
+    page = report.write_html(records, out / "report.html", opening(experiment, lines, pictures))
+    tables = [report.write_table(records, style, out / name) for style, name in TABLES.items()]
     texts = {"differences.md": markdown(experiment, lines), "differences.csv": comma_separated(lines)}
-    for name, text in texts.items():
-        write_bytes(out / name, text.encode())
-    return [page, *tables, *(out / name for name in texts)]
+    files = {**{name: text.encode() for name, text in texts.items()}, **pictures}
+    for name, content in files.items():
+        write_bytes(out / name, content)
+    return [page, *tables, *(out / name for name in files)]

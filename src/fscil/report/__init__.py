@@ -43,10 +43,10 @@ def load(paths: Iterable[str | Path]) -> list[Record]:
     return [read_folder(source) if source.is_dir() else read_results(source) for source in sources.values()]
 
 
-def write_html(paths: Iterable[str | Path], out: str | Path) -> Path:
-    """Write the report of all runs as one self-contained HTML file; gives its path."""
+def write_html(paths: Iterable[str | Path], out: str | Path, opening: str = "") -> Path:
+    """Write the report of all runs as one self-contained HTML file, below an opening in HTML; gives its path."""
     out = Path(out)
-    content = page(load(paths))
+    content = page(load(paths), opening)
     write_bytes(out, content.encode())
     return out
 

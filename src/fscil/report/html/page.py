@@ -21,8 +21,8 @@ from fscil.report.text import parts
 FEW_ROWS = 3  # up to this many rows, the curves of the branches are drawn too
 
 
-def page(runs: Sequence[Record]) -> str:
-    """The whole HTML file."""
+def page(runs: Sequence[Record], opening: str = "") -> str:
+    """The whole HTML file; `opening` is HTML that stands above the sections."""
     found = sections(runs)
     style = files("fscil.report.html").joinpath("page.css").read_text(encoding="utf-8")
     title = "Few-shot class-incremental learning: " + "; ".join(dict.fromkeys(map(section_title, found)))
@@ -33,7 +33,7 @@ def page(runs: Sequence[Record]) -> str:
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n"
         f'<p class="soft">Accuracies are percent of {images}; the answer is chosen among all classes seen so far. '
         "New classes are all classes since session 1.</p>\n"
-        f"{''.join(map(section_block, found))}{meanings()}</main>\n</body>\n</html>\n"
+        f"{opening}{''.join(map(section_block, found))}{meanings()}</main>\n</body>\n</html>\n"
     )
 
 
