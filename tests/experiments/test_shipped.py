@@ -27,7 +27,7 @@ SIZES = {
     "way_shot": (25, 25),
 }
 RESULTS = {
-    *("report.html", "table.md", "table.csv", "table.tex", "differences.md", "differences.csv"),
+    *("report.html", "table.md", "table.csv", "table.tex", "differences.md", "differences.csv", "differences.tex"),
     *("figure.svg", "figure.png", "differences.svg", "differences.png"),
 }
 

@@ -392,7 +392,7 @@ def test_below_the_table_each_method_tells_with_what_its_numbers_were_made(tmp_p
     common = "encoder fast; pixels 32; parameters (M) 1.23; keeps means; "
     assert report.method_lines(report.load([tmp_path])) == [
         f"kt_rcnet · small: {common}selection last epoch",
-        f"topic · small: {common}encoder needs {needs}; selection last epoch; reconstructed {ours}",
+        f"topic † · small: {common}encoder needs {needs}; selection last epoch; reconstructed {ours}",
     ]
 
 

@@ -15,8 +15,10 @@ from fscil.errors import FscilError
 from fscil.experiments.cells import Reading, value_text
 from fscil.experiments.specs import Arm, Experiment
 from fscil.metrics import Interval, RunMetrics, Spread, paired_difference, spread
+from fscil.report.captions import DAGGER, RECONSTRUCTED, mark
 from fscil.report.published import published
 from fscil.report.runs import TOTAL, Record
+from fscil.report.text import latex_row
 
 METRICS: dict[str, Callable[[RunMetrics], float]] = {
     "Avg": lambda curve: curve.average,
@@ -52,8 +54,9 @@ def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Ma
     names: dict[tuple[str, str], str] = {}
     for reading in readings:
         key = reading.arm.name, json.dumps(reading.point)
-        names[key] = line_name(reading, len(experiment.arms))
+        names.setdefault(key, line_name(reading, len(experiment.arms)))
         if reading.run.folder in records:
+            names[key] = names[key].removesuffix(DAGGER) + mark(records[reading.run.folder])
             curve = curve_of(reading, records[reading.run.folder])
             groups.setdefault(key, {})[json.dumps(reading.repetition)] = curve
     lines = []
@@ -123,6 +126,7 @@ def markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
         "Percent of test images. Avg: mean over the sessions; last, base, new: after the last session. "
         "n: finished repetitions; ±: one standard deviation over them.",
         _table(titles, table),
+        *([f"{RECONSTRUCTED}."] if any(line.name.endswith(DAGGER) for line in lines) else []),
         "## Paired differences",
         "Mean of the differences of runs with the same seed (and draw or order), with Student's 95 % interval. An "
         "interval that excludes 0 speaks for a difference. Many lines: some exclude it by chance.",
@@ -131,6 +135,19 @@ def markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
         else "No two lines have a finished repetition in common.",
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def latex(lines: Sequence[Line]) -> str:
+    """Both tables as booktabs tabulars."""
+    table = [[r.name, str(r.n), *(spread_text(r.spreads[m]) for m in METRICS), r.published_text] for r in lines]
+    gaps = [[r.name, r.reference, *(interval_text(r.gaps[m]) for m in METRICS)] for r in lines if r.gaps]
+    blocks = ["% needs \\usepackage{booktabs}", _tabular(["", "n", *METRICS, "published"], table)]
+    return "\n\n".join([*blocks, *([_tabular(["", "minus", *METRICS], gaps)] if gaps else [])]) + "\n"
+
+
+def _tabular(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = [f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}", "\\toprule", latex_row(titles), "\\midrule"]
+    return "\n".join([*head, *map(latex_row, rows), "\\bottomrule", "\\end{tabular}"])
 
 
 def comma_separated(lines: Sequence[Line]) -> str:

@@ -79,13 +79,13 @@ def curves(axis: str, lines: Sequence[Line]) -> Figure:
             plane.fill_between(at, low, high, color=look["color"], alpha=0.18, linewidth=0)
         plane.set(xlabel=axis, ylabel="% of test images", title=metric)
         plane.grid(alpha=0.3)
-    figure.axes[0].legend()
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(arms))
     return figure
 
 
 def dots(lines: Sequence[Line]) -> Figure:
     """Avg of every line with one standard deviation, and the published Avg beside it."""
-    figure = Figure(figsize=(7.5, 1.2 + INCHES * len(lines)), layout="constrained")
+    figure = Figure(figsize=(7.5, 1.6 + INCHES * len(lines)), layout="constrained")
     plane = figure.subplots()
     means, stds = ([getattr(line.spreads["Avg"], part) for line in lines] for part in ("mean", "std"))
     places = range(len(lines))
@@ -96,7 +96,7 @@ def dots(lines: Sequence[Line]) -> Figure:
         plane.plot(*zip(*published, strict=True), "D", mfc="none", color=COLOURS[1], linestyle="", label="published")
     _name_lines(plane, lines)
     plane.set_xlabel("Avg, % of test images")
-    plane.legend(loc="best")
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

@@ -10,7 +10,7 @@ from fscil import report
 from fscil.errors import FscilError
 from fscil.experiments import figures
 from fscil.experiments.cells import Reading, Surroundings, cells
-from fscil.experiments.differences import comma_separated, comparisons, markdown
+from fscil.experiments.differences import comma_separated, comparisons, latex, markdown
 from fscil.experiments.page import opening
 from fscil.experiments.specs import Experiment
 from fscil.files import FORMAT, read_json, write_bytes, write_json
@@ -85,7 +85,11 @@ def write_results(experiment: Experiment, readings: Sequence[Reading], out: Path
     pictures = figures.files(figures.drawn(experiment, lines))
     page = report.write_html(records, out / "report.html", opening(experiment, lines, pictures))
     tables = [report.write_table(records, style, out / name) for style, name in TABLES.items()]
-    texts = {"differences.md": markdown(experiment, lines), "differences.csv": comma_separated(lines)}
+    texts = {
+        "differences.md": markdown(experiment, lines),
+        "differences.csv": comma_separated(lines),
+        "differences.tex": latex(lines),
+    }
     files = {**{name: text.encode() for name, text in texts.items()}, **pictures}
     for name, content in files.items():
         write_bytes(out / name, content)

@@ -9,6 +9,7 @@ from fscil.experiments.differences import METRICS, Line, interval_text, spread_t
 from fscil.experiments.specs import Experiment
 from fscil.report.html.blocks import card, folded
 
+FEW_LINES = 20  # of a table that is shown at once
 MEANING = (
     "Points are runs with the same seed (and draw or order) subtracted from each other; lines are Student's 95 % "
     "intervals. Filled points: the interval excludes 0. Many lines: some exclude it by chance."
@@ -43,7 +44,8 @@ def table(lines: Sequence[Line]) -> str:
         [line.name, str(line.n), *(spread_text(line.spreads[m]) for m in METRICS), line.published_text]
         for line in lines
     ]
-    return folded("The numbers", plain_table(["", "n", *METRICS, "published Avg"], rows), unfolded=True)
+    unfolded = len(lines) <= FEW_LINES
+    return folded("The numbers", plain_table(["", "n", *METRICS, "published Avg"], rows), unfolded=unfolded)
 
 
 def gaps(lines: Sequence[Line]) -> str:

@@ -137,7 +137,8 @@ def _arms(tree: Mapping[str, Any], method: str, tables: Mapping[str, Any]) -> tu
     """An arm for each of a list of methods, then those of the file in their order; a method alone is the only arm."""
     made = tuple(_arm(name, _typed_table(tables, name), method) for name in tables)
     if "methods" not in tree:
-        return made or (Arm(name=method, method=method, published=method),)
+        swept = {*_typed_table(tree, "axes"), *_typed_table(tree, "choices")}  # the paper's number is of one point
+        return made or (Arm(name=method, method=method, published="" if swept else method),)
     if method:
         raise FscilError("'methods' makes an arm of each method: omit 'method', or omit 'methods'")
     listed = methods.names() if tree["methods"] == ALL else _typed(tree, "methods", tuple[str, ...], ())

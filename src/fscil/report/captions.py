@@ -15,11 +15,18 @@ if TYPE_CHECKING:
 
 FEW_SETTINGS = 3  # of a method that are named; differences in the sessions are all named
 FOLDER = "folder"  # the data set of which there are many
+DAGGER = " †"
+RECONSTRUCTED = "† in part a reconstruction: what neither the paper nor released code tells is our own choice"
 PSEUDO = ", pseudo-sessions of the base classes"
 
 
 def title(run: Record) -> str:
-    return f"{run.facts['method']} · {run.facts['recipe']}"
+    return f"{run.facts['method']}{mark(run)} · {run.facts['recipe']}"
+
+
+def mark(run: Record) -> str:
+    """† behind the name of a method of which a part is our own, since neither its paper nor released code tells it."""
+    return DAGGER if run.facts.get("reconstruction") else ""
 
 
 def label(run: Record) -> str:
@@ -95,6 +102,8 @@ def section_remarks(section: Section) -> list[str]:
     tasks = [task(row.runs[0]) for row in section.rows]
     mixed = any(other != tasks[0] for other in tasks)
     general = ["Not all rows have the same protocol and images: their names say how they differ."] if mixed else []
+    marked = any(mark(row.runs[0]) for row in section.rows)
+    general += [f"{RECONSTRUCTED}; the column “reconstructed” says what."] if marked else []
     return general + [f"{row.name}: {remark}." for row in section.rows for remark in row_remarks(row)]
 
 
