@@ -46,7 +46,7 @@ def test_a_project_file_parses(path: Path) -> None:
 
 def test_continuous_integration_runs_targets_that_exist() -> None:
     run = [target for job in jobs().values() for target in targets_of(job)]
-    assert {"lint", "test", "docs", "dist", "test-browser"} == set(run) <= TARGETS
+    assert {"lint", "test", "docs", "dist", "test-browser", "test-ray"} == set(run) <= TARGETS
 
 
 def test_continuous_integration_tests_every_python_that_is_promised() -> None:
