@@ -102,8 +102,14 @@ def test_files_of_before_keep_their_read_out(birds: Model, tmp_path: Path, hoopo
     notes["format"] = 1
     for branch in notes["branches"]:
         del branch["unit_means"]
-    numbers = {name: notes["calibration"][name] for name in ("temperature", "margin", "odd", "accuracy", "auroc")}
-    notes["calibration"] = numbers | {"threshold": 1.9, "photos": 8, "accepted": 0.5, "false_acceptance": 0.05}
+    numbers = {name: notes["calibration"][name] for name in ("temperature", "margin", "accuracy", "auroc")}
+    notes["calibration"] = numbers | {
+        "odd": 0.1,
+        "threshold": 1.9,
+        "photos": 8,
+        "accepted": 0.5,
+        "false_acceptance": 0.05,
+    }
     notes["calibration"] |= {"accuracy": 0.9, "auroc": 0.8}
     del notes["revision"]
     notes["revision"] = modelfile._revision(notes, modelfile._kept(model))

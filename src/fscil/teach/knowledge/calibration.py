@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -15,11 +16,13 @@ from fscil.teach.knowledge.rehearsal import Rehearsal
 
 TEMPERATURES = torch.logspace(-2, 9, 45, base=2)
 WEIGHTS = (0.0, *torch.logspace(-3, 3, 13, base=2).tolist())
-MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+MARGIN = 0.25
 FEWEST = 8  # held-out photos below which nothing is fitted
-ODD = 0.05  # share of held-out photos that count as unlike their class
 SUMMARY = 401  # quantiles that a model keeps of held-out fits
-WORSE = 0.2  # share of the photos of a class worse than any that was hidden that are taken for known
+BELOW = 1.5  # by so many deviations of known photos unknown ones fit worse, before any class was hidden
+BELOW_WEIGHT = 5  # hidden classes that say as much
+NARROWER = 0.85  # deviation of unknown photos as a share of that of known ones, before any class was hidden
+NARROWER_WEIGHT = 50  # hidden classes that say as much
 HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
 
 
@@ -30,7 +33,6 @@ class Calibration:
     temperature: float = 16.0  # probabilities are softmax(temperature * scores)
     margin: float = 0.0  # a photo's fit is its best evidence + margin * its lead over the second best
     threshold: float | None = None  # fit below which a photo is "not sure"; None: every photo counts as known
-    odd: float | None = None  # similarity to its class below which a taught photo is unlike the others
     false_acceptance: float = 0.05  # share of unknown photos that may be taken for known
     accuracy: float | None = None  # share of the held-out photos that are recognised
     accepted: float | None = None  # share of the held-out photos that are known at this threshold
@@ -68,44 +70,47 @@ class Calibration:
         if not self.unknown_fits:
             why = "too few base photos were held out, or an earlier version made it"
             raise FscilError(f"this model does not know what another threshold would cost ({why}); learn it again")
-        threshold = float(np.quantile(self.unknown_fits, 1 - _cautious(false_acceptance, self.classes)))
-        accepted = float((np.array(self.known_fits) >= threshold).mean())
+        known = np.array(self.known_fits)
+        threshold = _threshold(known, np.array(self.unknown_fits), self.classes, false_acceptance)
+        accepted = float((known >= threshold).mean())
         return replace(self, threshold=threshold, false_acceptance=false_acceptance, accepted=accepted)
 
 
-def _cautious(rate: float, classes: int) -> float:
-    """The share of photos of hidden classes that may pass, so that `rate` of those of any class do.
+def _threshold(known: np.ndarray, unknown: np.ndarray, classes: int, rate: float) -> float:
+    """The fit that a share of unknown photos reaches, from fits of known and unknown photos in rehearsals.
 
-    It is classes that are unknown, and the next one may look more like a known class than any that was hidden: as in
-    the rule of succession one more is counted, of which so many photos pass.
+    It is classes that are unknown, and few were hidden: the upper end of their fits is the work of the two that happen
+    to be most alike, and says nothing about the next class. Their middle says more, and their deviation some; both are
+    drawn to what sets of photos have in common, the less the more classes there are. The tail is that of a normal
+    distribution, but no higher than any photo of a hidden class came.
     """
-    return min(rate, max(rate / 4, (rate * (classes + 1) - WORSE) / classes))
+    prior = known.mean() - BELOW * known.std()
+    middle = (classes * np.median(unknown) + BELOW_WEIGHT * prior) / (classes + BELOW_WEIGHT)
+    narrow = NARROWER * known.std()
+    deviation = (classes * unknown.std() + NARROWER_WEIGHT * narrow) / (classes + NARROWER_WEIGHT)
+    return float(min(middle + NormalDist().inv_cdf(1 - rate) * deviation, unknown.max()))
 
 
 def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float, classes: int) -> Calibration:
-    """Temperature, margin and threshold of a model of so many classes whose branches have these weights."""
+    """Temperature and threshold of a model of so many classes whose branches have these weights."""
     photos = sum(int(r.known.sum()) for r in made)
     if photos < 2 * FEWEST or not any(bool((~r.known).any()) for r in made):
         return Calibration(false_acceptance=false_acceptance)
     scores = [(r.scores(weights)[r.known], r.truth[r.known]) for r in made]
     temperature = min(TEMPERATURES.tolist(), key=lambda t: _loss(t, scores))
     right = sum(int((s.argmax(1) == truth).sum()) for s, truth in scores)
-    trials = [_fits(made, weights, margin, classes) for margin in MARGINS]
-    best = max(trials, key=lambda trial: trial.auroc or 0.0)
-    own = torch.cat([r.relations[0][r.known].gather(1, r.truth[r.known, None]) for r in made])
     fitted = replace(
-        best,
+        _fits(made, weights, classes),
         temperature=temperature,
-        odd=float(own.quantile(ODD)),
         accuracy=right / photos,
         photos=photos // 2,  # each was in two rehearsals
     )
     return fitted.at(false_acceptance)
 
 
-def _fits(made: Sequence[Rehearsal], weights: Sequence[float], margin: float, classes: int) -> Calibration:
-    """How known and unknown photos fit with a margin, brought to the number of classes of the model."""
-    plain = Calibration(margin=margin)
+def _fits(made: Sequence[Rehearsal], weights: Sequence[float], classes: int) -> Calibration:
+    """How known and unknown photos fit, brought to the number of classes of the model."""
+    plain = Calibration(margin=MARGIN)
     evidence = [r.evidence if r.evidence is not None else r.scores(weights) for r in made]
     growth = float(np.mean([_growth(plain, e[~r.known]) for e, r in zip(evidence, made, strict=True)]))
     known, unknown = [], []

@@ -41,6 +41,7 @@ READABLE = (1, 2)  # 1: plain cosine and squared distance, "not sure" by the sco
 SCALARS = ("weight", "feature_scale")
 FRAMING = ("pixels", "mean", "std", "margin", "resampling")
 OLDER = {"resampling": "bilinear"}  # what files of before do not say
+RETIRED = ("odd",)  # what the calibration in files of before says and nobody asks for
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 
 
@@ -241,7 +242,8 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any], like: Model | None
     photos = read_photos(tensors)
     if not set(photos) <= set(names):
         raise FscilError("it remembers photos of classes that it does not know")
-    fitted: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in notes["calibration"].items()}
+    told = {name: value for name, value in notes["calibration"].items() if name not in RETIRED}
+    fitted: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
     calibration = Calibration(**fitted)
     base, revision = int(notes["base"]), str(notes["revision"])
     memory = read_memory(tensors, branches, bool(notes.get("keep_features", True)))
