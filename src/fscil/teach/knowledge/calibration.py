@@ -16,13 +16,12 @@ from fscil.teach.knowledge.rehearsal import Rehearsal
 
 TEMPERATURES = torch.logspace(-2, 9, 45, base=2)
 WEIGHTS = (0.0, *torch.logspace(-3, 3, 13, base=2).tolist())
-MARGIN = 0.25
 FEWEST = 8  # held-out photos below which nothing is fitted
 SUMMARY = 401  # quantiles that a model keeps of held-out fits
 BELOW = 1.5  # by so many deviations of known photos unknown ones fit worse, before any class was hidden
 BELOW_WEIGHT = 5  # hidden classes that say as much
-NARROWER = 0.85  # deviation of unknown photos as a share of that of known ones, before any class was hidden
-NARROWER_WEIGHT = 50  # hidden classes that say as much
+NARROWER = 0.9  # deviation of unknown photos as a share of that of known ones, before any class was hidden
+NARROWER_WEIGHT = 20  # hidden classes that say as much
 HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
 
 
@@ -31,7 +30,9 @@ class Calibration:
     """Numbers fitted on held-out base photos; the defaults stand where there were too few of them."""
 
     temperature: float = 16.0  # probabilities are softmax(temperature * scores)
-    margin: float = 0.0  # a photo's fit is its best evidence + margin * its lead over the second best
+    margin: float = (
+        0.0  # a photo's fit is its best evidence + margin * its lead over the second best; files of before have one
+    )
     threshold: float | None = None  # fit below which a photo is "not sure"; None: every photo counts as known
     false_acceptance: float = 0.05  # share of unknown photos that may be taken for known
     accuracy: float | None = None  # share of the held-out photos that are recognised
@@ -109,34 +110,24 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
 
 
 def _fits(made: Sequence[Rehearsal], weights: Sequence[float], classes: int) -> Calibration:
-    """How known and unknown photos fit, brought to the number of classes of the model."""
-    plain = Calibration(margin=MARGIN)
+    """How known and unknown photos fit; the latter are brought to the number of classes of the model."""
     evidence = [r.evidence if r.evidence is not None else r.scores(weights) for r in made]
-    growth = float(np.mean([_growth(plain, e[~r.known]) for e, r in zip(evidence, made, strict=True)]))
-    known, unknown = [], []
-    for e, r in zip(evidence, made, strict=True):
-        fits = replace(plain, growth=growth, classes=classes).fit_of(e)
-        known.append(fits[r.known])
-        unknown.append(fits[~r.known])
-    return replace(
-        plain,
-        classes=classes,
-        growth=growth,
-        auroc=auroc(torch.cat(known), torch.cat(unknown)),
-        known_fits=_summary(torch.cat(known)),
-        unknown_fits=_summary(torch.cat(unknown)),
-    )
+    growth = float(np.mean([_growth(e[~r.known]) for e, r in zip(evidence, made, strict=True)]))
+    measured = Calibration(classes=classes, growth=growth)
+    known = torch.cat([e[r.known].amax(1) for e, r in zip(evidence, made, strict=True)])
+    unknown = torch.cat([measured.fit_of(e[~r.known]) for e, r in zip(evidence, made, strict=True)])
+    return replace(measured, auroc=auroc(known, unknown), known_fits=_summary(known), unknown_fits=_summary(unknown))
 
 
-def _growth(plain: Calibration, evidence: Tensor) -> float:
+def _growth(evidence: Tensor) -> float:
     """By how much unknown photos (n, classes) fit all classes better than half of them, in the mean and at the top."""
     count = evidence.shape[1]
     if count < 2 or not len(evidence):
         return 0.0
     rng, levels = torch.Generator().manual_seed(0), torch.tensor([0.8, 0.85, 0.9, 0.95])
-    whole = plain.fit_of(evidence).quantile(levels).mean()
+    whole = evidence.amax(1).quantile(levels).mean()
     halves = [torch.randperm(count, generator=rng)[: math.ceil(count / 2)] for _ in range(HALVES)]
-    parts = torch.stack([plain.fit_of(evidence[:, half]).quantile(levels).mean() for half in halves])
+    parts = torch.stack([evidence[:, half].amax(1).quantile(levels).mean() for half in halves])
     return max(0.0, float(whole - parts.mean()) / math.log2(count / math.ceil(count / 2)))
 
 
