@@ -68,13 +68,19 @@ def test_what_a_threshold_costs_is_what_it_does_to_the_rehearsals() -> None:
 
 def test_few_classes_are_believed_less() -> None:
     """What hidden classes say counts the more the more of them there are; before, what sets have in common counts."""
-    known, unknown = np.linspace(-1.0, 1.0, 101), np.linspace(-9.0, -7.0, 101)
+    known, unknown = np.linspace(-1.0, 1.0, 101), np.linspace(-4.0, 1.0, 101)
     usual = known.mean() - calibration.BELOW * known.std() + 1.645 * calibration.NARROWER * known.std()
     seen = np.median(unknown) + 1.645 * unknown.std()
     thresholds = [_threshold(known, unknown, classes, 0.05) for classes in (0, 2, 10, 100, 10_000)]
-    assert thresholds == sorted(thresholds, reverse=True)
+    assert thresholds == sorted(thresholds)
     assert thresholds[0] == pytest.approx(usual, abs=1e-3)
     assert thresholds[-1] == pytest.approx(seen, abs=0.02)
+
+
+def test_no_photo_has_to_fit_better_than_every_one_of_a_hidden_class() -> None:
+    """Where known and unknown photos are far apart, five photos of a new class are enough to know it."""
+    known, unknown = np.linspace(0.9, 1.0, 50), np.linspace(0.0, 0.6, 50)
+    assert _threshold(known, unknown, 2, 0.05) == 0.6
 
 
 def test_two_hidden_classes_that_are_alike_do_not_set_the_threshold() -> None:

@@ -83,13 +83,13 @@ def _threshold(known: np.ndarray, unknown: np.ndarray, classes: int, rate: float
     It is classes that are unknown, and few were hidden: the upper end of their fits is the work of the two that happen
     to be most alike, and says nothing about the next class. Their middle says more, and their deviation some; both are
     drawn to what sets of photos have in common, the less the more classes there are. The tail is that of a normal
-    distribution.
+    distribution, but no higher than any photo of a hidden class came.
     """
     prior = known.mean() - BELOW * known.std()
     middle = (classes * np.median(unknown) + BELOW_WEIGHT * prior) / (classes + BELOW_WEIGHT)
     narrow = NARROWER * known.std()
     deviation = (classes * unknown.std() + NARROWER_WEIGHT * narrow) / (classes + NARROWER_WEIGHT)
-    return float(middle + NormalDist().inv_cdf(1 - rate) * deviation)
+    return float(min(middle + NormalDist().inv_cdf(1 - rate) * deviation, unknown.max()))
 
 
 def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float, classes: int) -> Calibration:
