@@ -44,9 +44,7 @@ def serve(
     if thumbnails is not None:
         _switch_thumbnails(model, thumbnails)
     settings = Settings(model, host, port, token, open_prediction)
-    shown = f"[{host}]" if ":" in host else host
-    show.say(f"{model} at {'http' if tls_cert is None else 'https'}://{shown}:{port}; Ctrl-C stops it")
-    run(settings, tls_cert, tls_key)
+    run(settings, tls_cert, tls_key, show.say)
 
 
 def _switch_thumbnails(file: Path, keep: bool) -> None:

@@ -50,7 +50,7 @@ class Guard:
                 raise Problem(503, "the service holds too many photos; try again soon", headers={"Retry-After": "1"})
             self._held += length
             try:
-                async with asyncio.timeout(self._settings.limits.seconds):
+                async with asyncio.timeout(self._settings.limits.seconds) as visit.deadline:
                     await self._app(scope, visit.receive, visit.send)
             finally:
                 self._held -= length
@@ -76,6 +76,7 @@ class Visit:
         self._received = 0
         self.began = time.perf_counter()
         self.status = 0  # none yet
+        self.deadline: asyncio.Timeout | None = None  # of the beginning of the answer
 
     def length(self) -> int:
         """The bytes that the request announces, or the most that it may send."""
@@ -102,6 +103,8 @@ class Visit:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if self.deadline is not None and not self.deadline.expired():
+                self.deadline.reschedule(asyncio.get_running_loop().time() + self._limits.download)
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from asyncio import to_thread
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -23,7 +23,8 @@ from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.review import review_class
 from fscil.teach.names import NONE, Name
 from fscil.teach.outputs.map import class_map
-from fscil.teach.seeing.photos import Unreadable
+from fscil.teach.replies import Answer
+from fscil.teach.seeing.photos import Unreadable, Upload
 from fscil.teach.storage.modelfile import revision_in
 
 BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -118,8 +119,7 @@ async def explain(service: Served, request: Request) -> Response:
         raise Problem(409, "the model knows no class yet; teach it one")
     if not can_explain(model):
         raise Problem(501, "this service cannot explain; pip install 'fscil[explain]' where it runs")
-    from fscil.teach.outputs.explain import drawing
-
+    drawing = await to_thread(_drawing)
     try:
         picture, _ = await service.eyes.run(lambda: drawing(model, photos[0]))
     except Unreadable as problem:
@@ -128,6 +128,15 @@ async def explain(service: Served, request: Request) -> Response:
     response = Response(picture, media_type="image/png")
     words.tag(response, model)
     return response
+
+
+def _drawing() -> Callable[[Model, Upload], tuple[bytes, Answer]]:
+    """What draws explanations; its packages take seconds to import, in which others get their answers."""
+    import pytorch_grad_cam  # noqa: F401
+
+    from fscil.teach.outputs.explain import drawing
+
+    return drawing
 
 
 @routes.get(
