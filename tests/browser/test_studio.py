@@ -182,7 +182,7 @@ def test_the_camera_teaches(studio: Any, birds_file: Path) -> None:
         studio.click("#camera-take:enabled")
         studio.wait_for_selector(f"#camera-notes:has-text('{shot} taken')")
     studio.click("#camera-done")
-    assert studio.locator("#tray .held").count() == 2
+    studio.wait_for_selector("#tray .held >> nth=1")
     studio.fill("#name", "picture")
     studio.press("#name", "Enter")
     studio.wait_for_selector(".toast:has-text('picture')")
@@ -260,6 +260,39 @@ def test_a_test_with_taught_photos_is_no_test(studio: Any, album: Path) -> None:
     studio.click("nav >> text=Test")
     studio.set_input_files("#test-file", album)
     studio.wait_for_selector("#score >> text=60 photos of this test were taught")
+
+
+def test_small_pictures_outlast_the_page(tab: Any, birds_file: Path, hoopoes: list[Path]) -> None:
+    with modelfile.editing(birds_file) as model:
+        model.album.switch(True)
+    service = Serving(birds_file)
+    try:
+        tab.goto(service.address)
+        tab.wait_for_selector(".card")
+        teach(tab, "hoopoe", hoopoes[:3])
+        tab.reload()
+        tab.wait_for_selector(".card[data-class=hoopoe] img >> nth=2")
+        assert until(lambda: tab.evaluate("document.querySelector('.card img').naturalWidth") > 0, 5)
+        assert tab.locator(".card[data-class=owl] img").count() == 0
+    finally:
+        service.stop()
+
+
+def test_many_photos_go_in_portions(studio: Any, tmp_path: Path, birds_file: Path) -> None:
+    teach(studio, "hoopoe", photos(tmp_path / "many", 50, range(70)))
+    assert len(modelfile.load(birds_file).photos[6]) == 70
+    studio.click(".toast button:has-text('Undo')")
+    studio.wait_for_selector(".toast:has-text('Taken back')")
+    assert names(birds_file) == list(BIRDS)
+
+
+def test_a_model_that_knows_nothing_says_so(studio: Any, birds_file: Path, album: Path) -> None:
+    with modelfile.editing(birds_file) as model:
+        for name in BIRDS:
+            model.forget(name)
+    studio.wait_for_selector("#no-classes")
+    ask(studio, album / "owl" / "3.png")
+    studio.wait_for_selector("#ask-notes >> text=The model knows no class yet; teach it one.")
 
 
 def test_an_answer_says_where_it_comes_from(studio: Any, album: Path) -> None:
