@@ -19,22 +19,22 @@ export async function open(receive, single) {
   $("camera-dialog").showModal();
   try {
     stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: { ideal: 1280 } } });
-    $("video").srcObject = stream;
-    $("camera-take").disabled = false;
+    if (take) $("video").srcObject = stream;
+    else finish(); // closed before the camera was there
   } catch {
     $("camera-notes").textContent = "The camera cannot be used: it is missing, or this page may not use it.";
   }
 }
 
 async function shoot() {
-  const video = $("video");
+  const [video, mine] = [$("video"), take];
   const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
   canvas.getContext("2d").drawImage(video, 0, 0);
   const blob = await canvas.convertToBlob({ type: "image/jpeg", quality: 0.92 });
   const moment = new Date().toTimeString().slice(0, 8).replaceAll(":", "-");
-  take.shots.push(new File([blob], `camera ${moment} ${take.shots.length + 1}.jpg`, { type: "image/jpeg" }));
-  if (take.single) $("camera-dialog").close();
-  else $("camera-notes").textContent = `${take.shots.length} taken`;
+  mine.shots.push(new File([blob], `camera ${moment} ${mine.shots.length + 1}.jpg`, { type: "image/jpeg" }));
+  if (mine.single) $("camera-dialog").close();
+  else $("camera-notes").textContent = `${mine.shots.length} taken`;
 }
 
 function finish() {
@@ -46,6 +46,7 @@ function finish() {
 }
 
 export function start() {
+  $("video").addEventListener("playing", () => ($("camera-take").disabled = false)); // before, it has no picture
   $("camera-take").addEventListener("click", shoot);
   $("camera-done").addEventListener("click", () => $("camera-dialog").close());
   $("camera-dialog").addEventListener("close", finish);
