@@ -3,13 +3,14 @@
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from fscil import data
-from fscil.command import show
+from fscil.command import live, show
 from fscil.command.options import Count
 from fscil.errors import FscilError
 
@@ -53,13 +54,18 @@ def experiment(
         Literal["auto", "float32", "bfloat16"], Parameter(help="auto: the faster one, the same for all cells")
     ] = "auto",
     out: Annotated[Path | None, Parameter(help="folder of the experiment [default: runs/NAME-DATASET]")] = None,
+    log: Annotated[
+        Literal["csv", "tensorboard"] | None, Parameter(help="also write down the sessions of every cell as it ends")
+    ] = None,
     plan: Annotated[bool, Parameter(help="print cells, compute and time, and stop", negative=())] = False,
 ) -> None:
     """Run a set of runs that belong together, and compare them; the same command continues one that was stopped."""
-    from fscil.experiments import cells, folder, specs
+    from fscil.experiments import cells, folder, gradcam, journal, specs
 
     if not name:
         return _print_shipped()
+    if name == gradcam.NAME:
+        return _draw(dataset, root, out)
     chosen = specs.load(name)
     dataset = dataset or chosen.dataset
     data.check_name(dataset)
@@ -81,7 +87,9 @@ def experiment(
     if budget is not None:
         runs = _affordable(runs, budget)
     folder.claim(chosen, surroundings)
-    failures = _execute(runs, jobs, ray)
+    missing = folder.unfinished(runs)
+    writer = journal.journal(log, place) if log else None
+    failures = _execute(runs, missing, _ends(missing, jobs, ray), writer)
     for file in folder.write_results(chosen, readings, place):
         show.say(file)
     if failures:
@@ -89,11 +97,22 @@ def experiment(
     return None
 
 
+def _draw(folder: str | None, root: Path | None, out: Path | None) -> None:
+    """Figure 5 of a run folder."""
+    from fscil.experiments import gradcam
+
+    if not folder:
+        raise FscilError("gradcam draws a finished run: give its run folder, such as runs/cub200/kt_rcnet-small/seed0")
+    for file in gradcam.draw(Path(folder), root, out or Path("runs") / gradcam.NAME):
+        show.say(file)
+
+
 def _print_shipped() -> None:
-    from fscil.experiments import specs
+    from fscil.experiments import gradcam, specs
 
     shipped = [specs.load(name) for name in specs.names()]
-    rows = ((e.name, e.title, e.shows, e.dataset) for e in shipped)
+    rows = [(e.name, e.title, e.shows, e.dataset) for e in shipped]
+    rows.append((gradcam.NAME, "Where the relations of a finished run (its folder) look", "Figure 5", "its own"))
     show.table(("experiment", "what it compares", "in the paper", "data set"), rows)
 
 
@@ -134,28 +153,46 @@ def _affordable(runs: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:
     return [run for run in runs if run not in left_out]
 
 
-def _execute(runs: Sequence["RunSpec"], jobs: int, ray: str | None) -> list["Ended"]:
-    """Runs what is missing; gives what failed."""
-    from fscil.experiments import folder
-
-    missing = folder.unfinished(runs)
+def _execute(
+    runs: Sequence["RunSpec"],
+    missing: Sequence["RunSpec"],
+    ends: Iterable["Ended"],
+    log: Callable[["RunSpec"], None] | None,
+) -> list["Ended"]:
+    """Runs what is missing and tells of it, on a terminal as a table; gives what failed."""
     show.say(f"{len(runs)} cells, {len(runs) - len(missing)} of them finished before")
+    board = live.Board(missing, [_name(run) for run in missing])
     failures = []
-    for number, end in enumerate(_ends(missing, jobs, ray), 1):
-        show.say(f"{number} of {len(missing)}: {_name(end.run)} {f'failed: {end.error}' if end.error else 'finished'}")
-        failures += [end] if end.error else []
+    terminal = sys.stdout.isatty()
+    with live.LiveTable(board, show.console()) if terminal else nullcontext():
+        for number, end in enumerate(ends, 1):
+            board.end(end)
+            if not terminal:
+                show.say(f"{number} of {len(missing)}: {_told(end)}")
+            if end.error:
+                failures.append(end)
+            elif log:
+                log(end.run)
+    for end in failures if terminal else ():
+        show.say(_told(end))
     return failures
 
 
+def _told(end: "Ended") -> str:
+    return f"{_name(end.run)} {f'failed: {end.error}' if end.error else 'finished'}"
+
+
 def _ends(missing: Sequence["RunSpec"], jobs: int, ray: str | None) -> Iterable["Ended"]:
-    """The cells as they end: on Ray, several at once, or one after the other."""
+    """The cells as they end: on Ray, or in processes of their own; without a terminal one after the other in this."""
     from fscil.experiments import cluster, schedule
 
     if not missing:
         return ()
     if ray:
         return cluster.on_ray(missing, ray, schedule.share_of_cores(jobs))
-    return schedule.side_by_side(missing, jobs) if jobs > 1 else schedule.in_turn(missing, _announce)
+    if jobs > 1 or sys.stdout.isatty():  # there the table must be the only one who draws
+        return schedule.side_by_side(missing, jobs)
+    return schedule.in_turn(missing, _announce)
 
 
 def _announce(run: "RunSpec") -> Callable[["Session"], None]:

@@ -89,7 +89,7 @@ def load(name: str) -> Experiment:
         return _read_users(Path(name))
     if name not in names():
         advice = "or give a .toml file of your own"
-        raise FscilError(f"unknown experiment {name!r}: {suggestion(name, names())} {advice}")
+        raise FscilError(f"unknown experiment {name!r}: {suggestion(name, (*names(), 'gradcam'))} {advice}")
     return read(SHIPPED / f"{name}.toml")
 
 

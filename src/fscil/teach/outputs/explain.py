@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
-from torch import Tensor, nn
 
 from fscil.data.framing import finish
 from fscil.data.images import cut_picture
 from fscil.errors import FscilError
 from fscil.files import write_bytes
-from fscil.nn.branches import Branch
-from fscil.nn.encoders import Encoder
+from fscil.nn.gradcam import heat
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.looking import answers
 from fscil.teach.replies import Answer
 from fscil.teach.seeing.photos import Source, read
 
 TITLES = {"B": "base relation", "C": "complementary relation"}
-
-
-class Relations(nn.Module):
-    """Images (n, 3, p, p) -> the sum of the relations of some branches (n, classes)."""
-
-    def __init__(self, branches: Sequence[Branch]):
-        super().__init__()
-        self.branches = nn.ModuleList(branches)
-
-    def forward(self, images: Tensor) -> Tensor:
-        relations: Tensor = sum(branch(images) for branch in self.branches)
-        return relations
 
 
 def explain(model: Model, photo: Source, output: Path) -> str:
@@ -63,38 +47,6 @@ def drawing(model: Model, photo: Source, kind: str = "png") -> tuple[bytes, Answ
     parts += [("their sum", heard)] if len(heard) > 1 else []
     maps = [(title, heat(branches, image, column)) for title, branches in parts]
     return _drawn(crop.numpy() / 255, answer.text(), maps, kind), answer
-
-
-def heat(branches: Sequence[Branch], image: Tensor, column: int) -> np.ndarray:
-    """Grad-CAM (p, p) of the relation of one class, values 0..1."""
-    try:
-        from pytorch_grad_cam import GradCAM
-        from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
-    except ImportError as problem:
-        raise FscilError("explain needs more packages: pip install 'fscil[explain]'") from problem
-    layers = [_layer(branch.encoder) for branch in {id(b.encoder): b for b in branches}.values()]
-    with torch.enable_grad(), GradCAM(Relations(branches), layers, reshape_transform=_maps) as cam:
-        drawn: np.ndarray = cam(image.clone().requires_grad_(True), [ClassifierOutputTarget(column)])[0]
-    return drawn
-
-
-def _layer(encoder: Encoder) -> nn.Module:
-    """The last layer that knows where in the picture it looks."""
-    stage: nn.Module = encoder.stages[-1]
-    net: Any = getattr(stage, "net", None)
-    if not hasattr(net, "num_prefix_tokens"):
-        return stage
-    block: nn.Module = net.blocks[-1]
-    return getattr(block, "norm1", block)  # of what a Transformer gives at last often one token alone is used
-
-
-def _maps(activations: Tensor) -> Tensor:
-    """What a layer gives for square images as maps (n, channels, h, h), be it tokens or channels last."""
-    if activations.ndim == 3:
-        side = math.isqrt(activations.shape[1])  # tokens without a place come first
-        return activations[:, -side * side :].transpose(1, 2).reshape(len(activations), -1, side, side)
-    rows, columns, last = activations.shape[1:]
-    return activations.permute(0, 3, 1, 2) if rows == columns != last else activations
 
 
 def _drawn(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]], kind: str) -> bytes:

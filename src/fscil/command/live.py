@@ -1,0 +1,146 @@
+"""The cells of an experiment while they run: a table that is drawn again and again, read from their run folders."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from fscil.command.show import duration
+from fscil.text import printable
+
+if TYPE_CHECKING:
+    from fscil.experiments.schedule import Ended
+    from fscil.running.experiment import RunSpec
+
+SECONDS = 2.0  # between two looks at the run folders
+COLUMNS = ("cell", "state", "session", "accuracy", "time left")
+WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
+ORDER = (RUNNING, FAILED, FINISHED, WAITING)  # what is shown first where not all fits
+
+
+class Progress(NamedTuple):
+    """How far a run folder is."""
+
+    sessions: int
+    planned: int
+    accuracy: float | None
+
+
+def progress(folder: Path) -> Progress:
+    """The finished sessions of a run folder, and the accuracy after the last of them."""
+    from fscil.errors import FscilError
+    from fscil.report.runs import TOTAL, read_folder
+
+    try:
+        there = read_folder(folder)
+    except FscilError:  # not begun, or about to be written
+        return Progress(0, 0, None)
+    done = len(there.learning)
+    return Progress(done, there.facts["sessions"], there.curves[TOTAL].accuracies[-1] if done else None)
+
+
+class Board:
+    """What is known about each cell."""
+
+    def __init__(self, runs: Sequence[RunSpec], names: Sequence[str]):
+        self.names = {run.folder: name for run, name in zip(runs, names, strict=True)}
+        self.states = dict.fromkeys(self.names, WAITING)
+        self.reached = dict.fromkeys(self.names, Progress(0, 0, None))
+        self.began: dict[Path, float] = {}
+        self.took: list[float] = []  # seconds of finished cells
+        self.since = time.time() - 1  # file systems may round times
+
+    def look(self) -> None:
+        """Reads the folders of the cells that have not ended."""
+        for folder, state in self.states.items():
+            if state in (WAITING, RUNNING) and (folder / "run.json").exists():
+                self.reached[folder] = progress(folder)
+                if state == WAITING and self._at_work(folder):
+                    self.states[folder], self.began[folder] = RUNNING, time.monotonic()
+
+    def _at_work(self, folder: Path) -> bool:
+        """Whether somebody has opened the run since; asking for its lock might take it away from who begins."""
+        lock = folder / ".lock"
+        return lock.exists() and lock.stat().st_mtime >= self.since
+
+    def end(self, ended: Ended) -> None:
+        folder = ended.run.folder
+        self.states[folder] = FAILED if ended.error else FINISHED
+        self.reached[folder] = progress(folder)
+        if folder in self.began and not ended.error:
+            self.took.append(time.monotonic() - self.began[folder])
+
+    def left(self, folder: Path) -> float | None:
+        """Seconds until a running cell ends, if it takes as long as those before."""
+        if self.states[folder] != RUNNING or not self.took:
+            return None
+        return max(0.0, sum(self.took) / len(self.took) - (time.monotonic() - self.began[folder]))
+
+    def in_all(self) -> str:
+        """One line about all cells."""
+        counts = {state: list(self.states.values()).count(state) for state in ORDER}
+        running = counts[RUNNING] or 1
+        text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        if not self.took:
+            return text
+        mean = sum(self.took) / len(self.took)
+        seconds = mean * counts[WAITING] / running + max((self.left(f) or 0.0 for f in self.states), default=0.0)
+        return f"{text}; about {duration(seconds)} left"
+
+    def rows(self, most: int) -> list[tuple[str, ...]]:
+        """The cells that fit, those at work first."""
+        places = {folder: i for i, folder in enumerate(self.states)}
+        folders = sorted(self.states, key=lambda f: (ORDER.index(self.states[f]), places[f]))
+        shown = sorted(folders[:most], key=places.__getitem__)
+        return [self.row(folder) for folder in shown]
+
+    def row(self, folder: Path) -> tuple[str, ...]:
+        at, left = self.reached[folder], self.left(folder)
+        sessions = f"{at.sessions} of {at.planned}" if at.planned else ""
+        accuracy = "" if at.accuracy is None else f"{at.accuracy:.2f}"
+        return self.names[folder], self.states[folder], sessions, accuracy, "" if left is None else duration(left)
+
+
+class LiveTable:
+    """While it is entered, the board is drawn on the terminal every few seconds."""
+
+    def __init__(self, board: Board, console: Console):
+        self.board, self.console = board, console
+        self.live = Live(console=console, auto_refresh=False, transient=False)
+        self.over = threading.Event()
+        self.painter = threading.Thread(target=self._paint, daemon=True)
+
+    def __enter__(self) -> LiveTable:
+        self.live.start()
+        self.painter.start()
+        return self
+
+    def _paint(self) -> None:
+        while not self.over.wait(SECONDS):
+            self.draw()
+
+    def draw(self) -> None:
+        self.board.look()
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for place, column in enumerate(COLUMNS):
+            table.add_column(column, justify="right" if place > 1 else "left")
+        for row in self.board.rows(max(3, self.console.height - 5)):
+            table.add_row(*map(printable, row))
+        self.live.update(Group(table, self.board.in_all()), refresh=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.over.set()
+        self.painter.join()
+        self.draw()
+        self.live.stop()
