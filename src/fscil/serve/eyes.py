@@ -24,9 +24,10 @@ from fscil.teach.knowledge.album import small_picture
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import AT_ONCE
 from fscil.teach.lessons.looking import Seen, are_plain
-from fscil.teach.seeing.photos import Unreadable, Upload, digests, read
+from fscil.teach.seeing.photos import Unreadable, Upload, digests, read, size
 
 DECODERS = min(4, os.cpu_count() or 1)
+GIANT = 16_000_000  # pixels; such photos wait for each other and for nobody else, and so does their memory
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Eyes:
     def __init__(self, most: int):
         self._most, self._waiting = most, 0
         self._pool = ThreadPoolExecutor(DECODERS, "decoder")
+        self._giants = ThreadPoolExecutor(1, "decoder of giants")
         self._tasks: queue.SimpleQueue[Task | Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="encoder", daemon=True)
 
@@ -82,6 +84,7 @@ class Eyes:
     def close(self) -> None:
         """Ends after what was accepted."""
         self._pool.shutdown()
+        self._giants.shutdown()
         self._tasks.put(None)
         self._thread.join()
 
@@ -111,13 +114,9 @@ class Eyes:
         self._waiting += photos
 
     async def _seen(self, model: Model, framing: Framing, photos: Sequence[Upload], small: bool) -> Seen:
-        waiting = [self._pool.submit(_cut, photo, framing, small) for photo in photos]
-        try:
-            cuts = await asyncio.gather(*map(asyncio.wrap_future, waiting), return_exceptions=True)
-        except asyncio.CancelledError:
-            for one in waiting:
-                one.cancel()
-            raise
+        turns = asyncio.Semaphore(DECODERS)  # of this request: the photos of others need not wait for all of its own
+        waiting = [self._cut(photo, framing, small, turns) for photo in photos]
+        cuts = await asyncio.gather(*waiting, return_exceptions=True)
         seen = Seen()
         crops = []
         for position, cut in enumerate(cuts):
@@ -136,6 +135,11 @@ class Eyes:
         else:
             seen.features = [torch.empty(0, branch.encoder.dim) for branch in model.branches]
         return seen
+
+    async def _cut(self, photo: Upload, framing: Framing, small: bool, turns: asyncio.Semaphore) -> Cut:
+        async with turns:
+            cut = await asyncio.wrap_future(self._pool.submit(_cut_unless_giant, photo, framing, small))
+            return cut or await asyncio.wrap_future(self._giants.submit(_cut, photo, framing, small))
 
     def _encode(self, model: Model, crops: Tensor) -> Future[list[Tensor]]:
         task = Task(model, crops, Future())
@@ -172,6 +176,11 @@ class Eyes:
             tasks.append(task)
             size += len(task.crops)
         return tasks, None
+
+
+def _cut_unless_giant(photo: Upload, framing: Framing, small: bool) -> Cut | None:
+    """None for a giant."""
+    return None if size(photo, framing.pixels) > GIANT else _cut(photo, framing, small)
 
 
 def _cut(photo: Upload, framing: Framing, small: bool) -> Cut:

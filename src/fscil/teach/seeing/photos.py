@@ -113,6 +113,16 @@ def read(source: Source, pixels: int | None = None, position: int = 0) -> Image.
     raise Unreadable(name, f"is a {type(source).__name__}; a photo is a path, a PIL image, an array or a tensor")
 
 
+def size(photo: Upload, pixels: int) -> int:
+    """How many pixels of a photo have to be decoded to use it at a size; 0 if it cannot be opened."""
+    try:
+        with _open(io.BytesIO(photo.content), photo.name) as picture:
+            picture.draft(picture.mode, (2 * pixels, 2 * pixels))
+            return picture.width * picture.height
+    except Exception:  # whoever reads it says what is wrong
+        return 0
+
+
 def _is_tensor(source: Source) -> TypeGuard[Tensor]:
     """Without an import: who has a tensor has torch."""
     torch = sys.modules.get("torch")

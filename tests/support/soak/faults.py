@@ -1,0 +1,146 @@
+"""A full disk, a folder that may not be written to, a file replaced by another `learn`: each comes and goes under load."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pocket  # noqa: F401 (the encoder of the other model)
+from fscil.teach.storage import modelfile
+from soak import lives
+from soak.crash import ENVIRONMENT, learned, unsound
+from soak.crowd import FULL, REFUSALS, Client
+from soak.ledger import Ledger
+from soak.lives import NOBODY, Life
+from soak.visitor import Visitor
+
+CLIENTS = 16
+FILES = 1000  # bytes that a file may have while the disk is full
+
+
+@dataclass
+class Scene:
+    """A service with its clients, and a fault that comes and goes."""
+
+    folder: Path
+    file: Path
+    life: Life
+    ledger: Ledger
+    clients: list[Client]
+    complaints: list[str] = field(default_factory=list)
+
+    def promises(self, wanted: int, seconds: float = 60.0) -> None:
+        """Waits until some more changes are promised."""
+        end, before = time.monotonic() + seconds, self.ledger.promised
+        while self.ledger.promised < before + wanted:
+            if time.monotonic() > end:
+                self.complaints.append(f"only {self.ledger.promised - before} changes in {seconds:.0f} s")
+                return
+            time.sleep(0.02)
+
+    def refusals(self, wanted: int) -> None:
+        """Waits until some more changes could not be saved."""
+        end, before = time.monotonic() + 60.0, self._refusals()
+        while self._refusals() < before + wanted:
+            if time.monotonic() > end:
+                self.complaints.append("the fault did not happen: no change was answered by 507")
+                return
+            time.sleep(0.02)
+
+    def _refusals(self) -> int:
+        return sum(client.unsaved for client in self.clients)
+
+
+@contextmanager
+def scene(folder: Path, humble: bool = False) -> Iterator[Scene]:
+    """Begins with a service under load, ends with a file that is held against all promises; `humble`: not as root."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = learned(folder)
+    place = folder / "served"
+    place.mkdir()
+    file = place / "birds.fscil"
+    shutil.copy(source, file)
+    if humble and os.geteuid() == 0:
+        os.chown(place, NOBODY, -1)
+        os.chown(file, NOBODY, -1)
+    ledger, life = Ledger(), Life(file, folder / "service.log", ENVIRONMENT, humble)
+    clients = [Client(str(i), life.port, ledger, i, (*REFUSALS, FULL)) for i in range(CLIENTS)]
+    stage = Scene(folder, file, life, ledger, clients)
+    try:
+        for client in clients:
+            client.start()
+        yield stage
+        for client in clients:
+            client.leave()
+        model = modelfile.load(file)
+        stage.complaints += ledger.complaints([step.text() for step in model.journal.steps]) + unsound(model)
+        if Visitor(life.port).get("/v1/model")["revision"] != model.revision:
+            stage.complaints.append("the service is not at the revision of the file")
+        stage.complaints += [complaint for client in clients for complaint in client.complaints]
+    finally:
+        life.stop()
+
+
+def full_disk(folder: Path, times: int) -> list[str]:
+    """No file may grow while the fault lasts."""
+    with scene(folder) as stage:
+        for _ in range(times):
+            stage.promises(10)
+            stage.life.limit_files(FILES)
+            stage.refusals(10)
+            stage.life.limit_files(-1)
+        stage.promises(10)
+    return stage.complaints
+
+
+def closed_folder(folder: Path, times: int) -> list[str]:
+    """Nobody may make a new file in the folder while the fault lasts."""
+    with scene(folder, humble=True) as stage:
+        for _ in range(times):
+            stage.promises(10)
+            stage.file.parent.chmod(0o555)
+            stage.refusals(10)
+            stage.file.parent.chmod(0o755)
+        stage.promises(10)
+    return stage.complaints
+
+
+def replaced(folder: Path, times: int) -> list[str]:
+    """Another `learn` with another encoder overwrites the file."""
+    with scene(folder) as stage:
+        for turn in range(times):
+            stage.promises(10)
+            tokens = ["learn", folder / "album", "--save", stage.file, "--overwrite", "--strength", "prototypes"]
+            began = time.monotonic()
+            learning = lives.command(
+                [*tokens, "--encoder", ("pocket", "tiny")[turn % 2], "--pixels", 32],
+                folder / "learn.log",
+                ENVIRONMENT,
+            )
+            learning.join()
+            stage.ledger.replaced(began, time.monotonic())
+            stage.complaints += ["learn failed"] if learning.exitcode else []
+        stage.promises(10)
+    return stage.complaints
+
+
+FAULTS: dict[str, Callable[[Path, int], list[str]]] = {
+    "full disk": full_disk,
+    "closed folder": closed_folder,
+    "replaced file": replaced,
+}
+
+
+def all_of(folder: Path, times: int, tell: Callable[[str], None]) -> list[str]:
+    """Every fault, some times each."""
+    complaints = []
+    for name, happen in FAULTS.items():
+        wrong = happen(folder / name.replace(" ", "-"), times)
+        tell(f"{name}, {times} times: {len(wrong)} complaints")
+        complaints += [f"{name}: {what}" for what in wrong]
+    return complaints
