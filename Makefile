@@ -6,8 +6,10 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
 
+SOAK ?= crash faults hostile memory fuzz load
+
 .DEFAULT_GOAL := help
-.PHONY: help demo studio test test-slow test-browser test-ray lint docs dist bench clean
+.PHONY: help demo studio test test-slow test-browser test-ray soak lint docs dist bench clean
 
 help:  ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -29,6 +31,9 @@ test-browser: $(VENV)/.installed-browser .cache/axe/package/axe.min.js  ## try t
 
 test-ray: $(VENV)/.installed-ray  ## run experiments on a real Ray on this machine
 	@$(ONE_THREAD) $(BIN)/python -m pytest tests/experiments -m ray -rs
+
+soak: $(VENV)/.installed-dev  ## kill, fill, flood and fuzz a service on this machine (up to 90 minutes; SOAK=crash: one run)
+	@for run in $(SOAK); do PYTHONPATH=tests/support $(BIN)/python -m soak $$run $(SOAK_OPTIONS) || exit; done
 
 lint: $(VENV)/.installed-dev  ## check style (ruff) and types (mypy on the typed core)
 	@$(BIN)/ruff check

@@ -139,7 +139,9 @@ class Eyes:
     async def _cut(self, photo: Upload, framing: Framing, small: bool, turns: asyncio.Semaphore) -> Cut:
         async with turns:
             cut = await asyncio.wrap_future(self._pool.submit(_cut_unless_giant, photo, framing, small))
-            return cut or await asyncio.wrap_future(self._giants.submit(_cut, photo, framing, small))
+            if cut is None:
+                cut = await asyncio.wrap_future(self._giants.submit(_cut, photo, framing, small))
+            return cut
 
     def _encode(self, model: Model, crops: Tensor) -> Future[list[Tensor]]:
         task = Task(model, crops, Future())

@@ -19,7 +19,7 @@ SECONDS = {"crash": 1800.0, "faults": 600.0, "load": 10.0, "memory": 900.0, "hos
 
 def run(name: str, folder: Path, count: int, seconds: float, seed: int) -> list[str]:
     """Does one run, tells what was measured, gives what was wrong."""
-    from soak import crash, faults, hostile, load
+    from soak import crash, faults, fuzz, hostile, load
 
     if name == "crash":
         tally = crash.besiege(folder, count, seconds, seed)
@@ -29,6 +29,8 @@ def run(name: str, folder: Path, count: int, seconds: float, seed: int) -> list[
         return load.measure(folder, seconds, count, print)
     if name == "memory":
         return load.remember(folder, count, seconds, print)
+    if name == "fuzz":
+        return fuzz.fuzz(folder, count, seconds, seed, print)
     if name == "hostile":
         return hostile.meet(folder, seconds, print)
     return faults.all_of(folder, count, print)

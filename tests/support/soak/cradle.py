@@ -1,4 +1,4 @@
-"""What every process of a soak run needs, imported once: processes are forked from here, so a restart costs no import."""
+"""What every process of a soak run needs, imported once: they are forked from here, so a restart costs no import."""
 
 import threading
 

@@ -46,12 +46,14 @@ class Tally:
 
 
 def learned(folder: Path) -> Path:
-    """A model file of six classes of ten photos, with the tiny encoder."""
+    """A model file of six classes of ten photos, with the tiny encoder; one that is there already is taken."""
+    file = folder / "learned.fscil"
     sources = [photo for kind, name in enumerate(BIRDS) for photo in photos(folder / "album" / name, kind, range(10))]
-    model = empty_model()
-    learning.learn(model, sources, [photo.parent.name for photo in sources], "transfer", settings=QUICK)
-    modelfile.save(model, folder / "learned.fscil")
-    return folder / "learned.fscil"
+    if not file.exists():
+        model = empty_model()
+        learning.learn(model, sources, [photo.parent.name for photo in sources], settings=QUICK)
+        modelfile.save(model, file)
+    return file
 
 
 class Siege:

@@ -1,4 +1,4 @@
-"""A full disk, a folder that may not be written to, a file replaced by another `learn`: each comes and goes under load."""
+"""A full disk, a folder that is closed, a file replaced by another `learn`: each comes and goes under load."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ class Scene:
 @contextmanager
 def scene(folder: Path, humble: bool = False) -> Iterator[Scene]:
     """Begins with a service under load, ends with a file that is held against all promises; `humble`: not as root."""
-    folder.mkdir(parents=True, exist_ok=True)
     source = learned(folder)
     place = folder / "served"
     place.mkdir()
@@ -138,9 +137,12 @@ FAULTS: dict[str, Callable[[Path, int], list[str]]] = {
 
 def all_of(folder: Path, times: int, tell: Callable[[str], None]) -> list[str]:
     """Every fault, some times each."""
-    complaints = []
+    complaints, file = [], learned(folder)
     for name, happen in FAULTS.items():
-        wrong = happen(folder / name.replace(" ", "-"), times)
+        place = folder / name.replace(" ", "-")
+        place.mkdir()
+        shutil.copy(file, place)
+        wrong = happen(place, times)
         tell(f"{name}, {times} times: {len(wrong)} complaints")
         complaints += [f"{name}: {what}" for what in wrong]
     return complaints

@@ -45,7 +45,7 @@ def drip(port: int, start: bytes, lines: int, enough: Enough) -> None:
 
 
 def slow_uploads(port: int, enough: Enough) -> None:
-    drip(port, f"{HEAD}{TYPE}Content-Length: 100000\r\n\r\n{PART}".encode(), 100, enough)
+    drip(port, f"{HEAD}{TYPE}Content-Length: 100000\r\n\r\n{PART}".encode(), 600, enough)
 
 
 def slow_headers(port: int, enough: Enough) -> None:

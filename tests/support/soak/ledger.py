@@ -1,6 +1,6 @@
 """What a service has promised, held against what its model file says after any end.
 
-Every change has a line of history that no other change has, so a line that is missing, or there without a reason, is seen.
+Every change has a line of history of its own, so a line that is missing, or there without a reason, is seen.
 """
 
 from __future__ import annotations

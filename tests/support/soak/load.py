@@ -1,4 +1,4 @@
-"""How many questions and lessons a service answers, beside decoding and encoding alone; and whether its memory stays flat."""
+"""How many questions and lessons a service answers, beside decoding and encoding alone; how its memory goes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def measure(folder: Path, seconds: float, lessons: int, tell: Tell) -> list[str]
     file = make_demo(folder / "studio")
     model = modelfile.load(file)
     photos = [photograph(seed) for seed in range(32)]
-    tell(f"photos of {SIZE[0]} x {SIZE[1]}, {len(photos[0]) // 1000} kB, {model.origin.encoder}, {len(model.names)} classes")
+    kind = f"{SIZE[0]} x {SIZE[1]}, {len(photos[0]) // 1000} kB"
+    tell(f"photos of {kind}; {model.origin.encoder}, {len(model.names)} classes")
     life = Life(file, folder / "service.log")
     complaints = []
     try:
@@ -64,9 +65,7 @@ def measure(folder: Path, seconds: float, lessons: int, tell: Tell) -> list[str]
         rush(life.port, itertools.repeat("/v1/predict"), itertools.cycle(bodies), 2, 5.0, 16)
         for clients in CLIENTS:
             before = alone(model, photos, seconds)
-            asked = rush(
-                life.port, itertools.repeat("/v1/predict"), itertools.cycle(bodies), clients, seconds, 10**9
-            )
+            asked = rush(life.port, itertools.repeat("/v1/predict"), itertools.cycle(bodies), clients, seconds, 10**9)
             rate = (before + alone(model, photos, seconds)) / 2
             goal = f" (goal {GOAL:.0%})" if clients == 16 else ""
             tell(f"predict, {clients} clients: {asked.text()}; {asked.rate / rate:.0%} of {rate:.1f}/s alone{goal}")

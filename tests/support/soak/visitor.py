@@ -36,7 +36,9 @@ class Visitor:
     def __init__(self, port: int, patience: float = 60.0):
         self._line = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
 
-    def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         try:
             self._line.request(method, path, body, dict(headers or {}))
             answer = self._line.getresponse()

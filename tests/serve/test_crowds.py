@@ -1,0 +1,101 @@
+"""Large photos and silent connections of one visitor do not hold up the others."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+
+from albums import picture
+from fscil.serve import eyes, lines
+from visitors import sent
+
+
+def test_large_photos_wait_for_each_other_and_for_nobody_else(
+    client: TestClient, album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, cut, large = threading.Event(), eyes._cut, tmp_path / "large.png"
+    picture(0, 0, 200).save(large)
+
+    def held_up(photo: eyes.Upload, framing: eyes.Framing, small: bool) -> eyes.Cut:
+        if photo.name == large.name:
+            assert go_on.wait(20)
+        return cut(photo, framing, small)
+
+    monkeypatch.setattr(eyes, "_cut", held_up)
+    monkeypatch.setattr(eyes, "GIANT", 100 * 100)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(client.post, "/v1/predict", files=sent([large] * 8))
+        try:
+            for photo in sorted((album / "owl").iterdir()):
+                assert client.post("/v1/predict", files=sent([photo])).status_code == 200
+            assert not slow.done()
+        finally:
+            go_on.set()
+        assert len(slow.result(20).json()["answers"]) == 8
+
+
+def test_one_request_does_not_fill_the_queue(client: TestClient, album: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Photos of a second request are decoded before all those of the first."""
+    order, cut = [], eyes._cut
+
+    def noted(photo: eyes.Upload, framing: eyes.Framing, small: bool) -> eyes.Cut:
+        order.append(photo.name)
+        time.sleep(0.02)
+        return cut(photo, framing, small)
+
+    monkeypatch.setattr(eyes, "_cut", noted)
+    many, one = sorted((album / "owl").iterdir())[1:] * 4, album / "owl" / "0.png"
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.post, "/v1/predict", files=sent(many))
+        while not order:
+            time.sleep(0.001)
+        assert client.post("/v1/predict", files=sent([one])).status_code == 200
+        first.result(20)
+    assert order.index(one.name) < len(many) - eyes.DECODERS
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A server of which only the connections matter."""
+
+    async def hello(scope: object, receive: object, send: object) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(hello, http=lines.Line, lifespan="off", log_level="error")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield listening.getsockname()[1]
+        server.should_exit = True
+        thread.join(10)
+
+
+def asked(line: socket.socket) -> bytes:
+    line.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    return line.recv(1000)[:15]
+
+
+def test_those_who_are_silent_for_longest_make_room(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST", 4)
+    polite = socket.create_connection(("127.0.0.1", port), 5)
+    silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(3)]
+    silent[0].sendall(b"POST / HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+    assert asked(polite) == b"HTTP/1.1 200 OK"
+    late = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(2)]
+    for line in silent[:2]:
+        with pytest.raises(ConnectionError):
+            line.recv(10)
+    assert [asked(line) for line in (polite, *late)] == [b"HTTP/1.1 200 OK"] * 3
+    for line in (polite, *silent, *late):
+        line.close()
