@@ -12,8 +12,8 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from albums import picture
-from fscil.serve import eyes, lines
-from visitors import sent
+from fscil.serve import eyes, patience
+from visitors import sent, until
 
 
 def test_large_photos_wait_for_each_other_and_for_nobody_else(
@@ -61,7 +61,7 @@ def test_one_request_does_not_fill_the_queue(client: TestClient, album: Path, mo
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def served() -> Iterator[uvicorn.Server]:
     """A server of which only the connections matter."""
 
     async def hello(scope: object, receive: object, send: object) -> None:
@@ -70,13 +70,13 @@ def port() -> Iterator[int]:
 
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(hello, http=lines.Line, lifespan="off", log_level="error")
+        config = uvicorn.Config(hello, http=patience.Patient, lifespan="off", log_level="error")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.01)
-        yield listening.getsockname()[1]
+        yield server
         server.should_exit = True
         thread.join(10)
 
@@ -87,20 +87,24 @@ def asked(line: socket.socket) -> bytes:
 
 
 def closed(line: socket.socket) -> bool:
+    line.settimeout(0.3)
     try:
         return line.recv(10) == b""
+    except TimeoutError:
+        return False
     except ConnectionError:
         return True
 
 
-def test_those_who_are_silent_for_longest_make_room(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST", 4)
-    polite = socket.create_connection(("127.0.0.1", port), 5)
-    silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(3)]
+def test_those_who_are_silent_for_longest_make_room(served: uvicorn.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "CROWD", 4)
+    address = served.servers[0].sockets[0].getsockname()
+    polite, *silent = (socket.create_connection(address, 5) for _ in range(4))
     silent[0].sendall(b"POST / HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+    assert until(lambda: len(served.server_state.connections) == 4, 5.0)
     assert asked(polite) == b"HTTP/1.1 200 OK"
-    late = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(2)]
-    assert [closed(line) for line in silent[:2]] == [True, True]
+    late = [socket.create_connection(address, 5) for _ in range(2)]
     assert [asked(line) for line in (polite, *late)] == [b"HTTP/1.1 200 OK"] * 3
+    assert sum(closed(line) for line in silent) == 2
     for line in (polite, *silent, *late):
         line.close()
