@@ -3,8 +3,14 @@
 import re
 
 import pytest
+import torch
 
 from fscil import data, methods
+from fscil.data import glyphs
+from fscil.data.images import TensorImages
+from fscil.data.sessions import Session
+from fscil.nn import encoders
+from fscil.running.planning import stage_macs
 from fscil.settings import recipe_names, resolve
 from fscil.settings.fields import flatten
 from fscil.settings.recipes import ANY, RECIPES, SHARED, recipe_layers, shipped
@@ -65,3 +71,21 @@ def test_a_recipe_may_change_another_one() -> None:
     small, large = (resolve(methods.load("cosine").Config, "cosine", "cifar100", name) for name in ("small", "large"))
     assert (large.encoder, large.base.epochs) == ("fast_large", 40)
     assert (large.base.lr, large.shrinkage, large.augment) == (small.base.lr, small.shrinkage, small.augment)
+
+
+def test_the_demo_costs_at_most_15_tera_multiply_adds() -> None:
+    config = resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "glyphs", "small")
+    method = methods.load("kt_rcnet").Method(config, encoders.build(config.encoder, config.pixels))
+    shape = {"classes": tuple(range(glyphs.BASE_CLASSES)), "mean": (0.5,) * 3, "std": (0.5,) * 3, "flips": False}
+    empty = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+
+    def images(per_class: int) -> TensorImages:
+        labels = torch.arange(glyphs.BASE_CLASSES).repeat_interleave(per_class)
+        return TensorImages(empty, labels, torch.zeros(len(labels), dtype=torch.int64))
+
+    train = images(glyphs.TRAIN - config.held_out)
+    base = Session(index=0, train=train, held_out=images(config.held_out), **shape)
+    macs = sum(stage_macs(stage, method.f1) for stage in method.plan(base))
+    shots = 5 * (len(glyphs.CHARACTERS) - glyphs.BASE_CLASSES)
+    later = 2 * shots * method.f1.macs(config.pixels)  # by both nets
+    assert macs + later <= 0.015e15
