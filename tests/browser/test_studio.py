@@ -152,9 +152,12 @@ def test_two_people_at_once(studio: Any, serving: Serving, hoopoes: list[Path], 
     teach(other, "upupa", hoopoes[3:5])
     studio.click(".toast button:has-text('Undo')")
     studio.wait_for_selector(".toast:has-text('Somebody else changed the model')")
-    other.close()
     assert names(birds_file) == [*BIRDS, "hoopoe", "upupa"]
     assert texts(studio, ".card .open")[:2] == ["upupa", "hoopoe"]
+    studio.click("#undo")
+    other.wait_for_selector(".toast:has-text('Changed elsewhere: a change was taken back')")
+    other.close()
+    assert names(birds_file) == [*BIRDS, "hoopoe"]
 
 
 def test_a_test_folder_gives_accuracy_and_confused_pairs(studio: Any, tmp_path: Path) -> None:
@@ -206,10 +209,17 @@ def test_the_keyboard_reaches_everything(studio: Any, album: Path) -> None:
     assert studio.evaluate("document.activeElement.innerText") == "wren"
 
 
-def test_a_token_is_asked_for(tab: Any, birds_file: Path) -> None:
+def test_a_token_is_asked_for(tab: Any, birds_file: Path, album: Path) -> None:
     service = Serving(birds_file, token="a-token-nobody-guesses")
     try:
         tab.goto(service.address)
+        tab.fill("#token-word", "a-token-somebody-guesses")
+        tab.click("#token-dialog button.main")
+        tab.wait_for_selector("#token-wrong:has-text('did not accept')")
+        tab.click("#token-close")
+        ask(tab, album / "owl" / "3.png")
+        tab.wait_for_selector("#ask-notes >> text=This needs the token of the service.")
+        tab.click("#token")
         tab.fill("#token-word", "a-token-nobody-guesses")
         tab.click("#token-dialog button.main")
         tab.wait_for_selector(".card")

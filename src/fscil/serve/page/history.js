@@ -22,7 +22,7 @@ function step({ when: moment, text, undoable }, position) {
     el("time", {}, moment),
     el("span", {}, sentence(text)),
     back ? el("button", { class: "final", click: () => undo(state.revision) }, "Undo") : null,
-    undoable ? null : el("span", { class: "final quiet small" }, "final"),
+    undoable ? null : el("span", { class: "final quiet small" }, "cannot be undone"),
   );
 }
 

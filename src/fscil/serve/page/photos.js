@@ -5,6 +5,7 @@ import { el } from "./dom.js";
 import { state } from "./state.js";
 
 const SMALL = 240; // pixels of a small picture
+const MODEST = { photos: 16, body_bytes: 16777216 }; // limits, while those of the service are not known
 const REMEMBERED = 2000; // small pictures of taught photos
 
 /** Dropped files with the name of the folder they lie in, or null: [{file, folder}]. */
@@ -48,7 +49,7 @@ export function named(files) {
 
 /** Splits photos into requests that the service accepts; what is too large alone is named. */
 export function portions(photos) {
-  const { photos: most, body_bytes } = state.model.limits;
+  const { photos: most, body_bytes } = state.model?.limits ?? MODEST;
   const room = body_bytes - 65536; // for what surrounds the photos in a form
   const wrong = [];
   const parts = [];
@@ -93,7 +94,7 @@ export function remember(digest, file) {
 }
 
 function stored(digest) {
-  if (!pictures.has(digest) && state.model.thumbnails) {
+  if (!pictures.has(digest) && state.model?.thumbnails) {
     const address = api.thumbnail(digest).then(URL.createObjectURL, () => null);
     pictures.set(digest, address);
   }

@@ -63,7 +63,9 @@ async function look() {
   if (gone) tell("back");
   gone = false;
   if (model.revision === state.revision || changing) return;
-  const first = state.revision === null;
+  const before = state.model;
   await refresh();
-  if (!first) tell("elsewhere", (await api.history()).steps[0]?.text);
+  if (!before) return;
+  const grown = state.model.steps > before.steps;
+  tell("elsewhere", grown ? (await api.history()).steps[0].text : "a change was taken back");
 }

@@ -78,14 +78,24 @@ function listenToButtons() {
   }
 }
 
+let asked = false; // for the token; who says "not now" is not asked again and again
+
+function askForToken() {
+  $("token").hidden = false;
+  if (asked) return;
+  asked = true;
+  $("token-wrong").hidden = !token.get();
+  $("token-dialog").showModal();
+}
+
 function listenToTheService() {
   when("gone", () => ($("gone").textContent = "The service does not answer. Nothing is lost: what was taught is in the model file. Trying again …"));
   when("back", () => {
     $("gone").textContent = "";
     toast("the service is back");
   });
-  when("elsewhere", (text) => toast(text ? `changed elsewhere: ${text}` : "the model was changed elsewhere"));
-  when("locked", () => $("token-dialog").open || $("token-dialog").showModal());
+  when("elsewhere", (text) => toast(`changed elsewhere: ${text}`));
+  when("locked", askForToken);
   when("state", ({ model }) => {
     $("token").hidden = model.token_for === "nothing";
     VIEWS[view()]?.();
@@ -93,6 +103,7 @@ function listenToTheService() {
   $("token").addEventListener("click", () => $("token-dialog").showModal());
   $("token-close").addEventListener("click", () => $("token-dialog").close());
   $("token-form").addEventListener("submit", () => {
+    asked = false;
     token.set($("token-word").value.trim());
     $("token-word").value = "";
     refresh().catch(noticed);
