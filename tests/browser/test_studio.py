@@ -40,6 +40,7 @@ def test_a_class_is_taught_asked_about_and_taken_back(studio: Any, birds_file: P
     ask(studio, hoopoes[5])
     studio.wait_for_selector(".verdict:has-text('hoopoe')")
     assert texts(studio, ".bars li span:first-child")[0] == "hoopoe"
+    assert "hoopoe." in studio.text_content("#spoken")
     assert studio.locator(".near li").count() == 4
     assert names(birds_file) == [*BIRDS, "hoopoe"]
     studio.click(".toast button:has-text('Undo')")

@@ -29,7 +29,7 @@ export function answerView(entry) {
       el(
         "div",
         { class: "words" },
-        el("div", {}, el("p", { class: "verdict", role: "status" }, title), el("p", { class: "quiet" }, detail)),
+        el("div", {}, el("p", { class: "verdict" }, title), el("p", { class: "quiet" }, detail)),
         bars(entry.told),
         nearest(entry.told.nearest),
       ),

@@ -51,6 +51,8 @@ function choose(position) {
   $("ask-strip").replaceChildren(...entries.map(stripButton));
   $("answer").hidden = false;
   $("answer").replaceChildren(answerView(entries[position]));
+  const { title, detail } = verdict(entries[position].told);
+  $("spoken").textContent = `${title}. ${detail}`; // a screen reader hears changes only of what was there before
 }
 
 function stripButton({ photo, told }, position) {
