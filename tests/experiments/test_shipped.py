@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from apart import always_tiny  # noqa: F401 (fixture)
-from fscil.experiments import folder, schedule, specs
+from fscil.experiments import budget, folder, schedule, specs
 from fscil.experiments.cells import cells, only
 from fscil.report.published import published
 from fscil.running.experiment import RunSpec
@@ -112,3 +112,13 @@ def test_the_command_has_the_last_word_on_what_is_trained_and_the_seed_names_a_f
     runs = trial_cells(tmp_path, "cifar100", changes=changes)
     assert {run.config.trains for run in runs.values()} == {"map"}
     assert runs["RESA-R"].config.weights == "runs/seed0"
+
+
+def test_the_plan_counts_features_that_cells_share_once(tmp_path: Path) -> None:
+    changes = {**BRIEF, **OF_METHOD["kt_rcnet"], "held_out": 5}
+    runs = cells(spread_out(specs.load("trial"), tmp_path, dataset="glyphs", changes=changes))
+    first, second, *_ = budget.costs(runs[:3])
+    assert (first.takes_features, second.takes_features) == (False, True)
+    assert first.macs > 0 == second.macs
+    encoders = cells(spread_out(specs.load("strategies"), tmp_path, dataset="glyphs", changes=changes))
+    assert not any(cost.takes_features for cost in budget.costs(encoders[:2]))

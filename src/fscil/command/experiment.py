@@ -125,7 +125,7 @@ def _print_plan(runs: Sequence["RunSpec"]) -> None:
             _name(cost.run),
             "to do" if cost.run in missing else "finished",
             "shared" if cost.shared else f"{cost.base_macs / 1e15:.4f}",
-            f"{cost.rest_macs / 1e15:.4f}",
+            "shared" if cost.takes_features else f"{cost.rest_macs / 1e15:.4f}",
             f"{cost.memory_bytes / 2**30:.1f}",
             show.duration(cost.seconds),
         )

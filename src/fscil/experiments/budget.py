@@ -30,11 +30,16 @@ class Cost:
 
     @property
     def macs(self) -> float:
-        return self.rest_macs + self.base_macs * (not self.shared)
+        return self.rest_macs * (not self.takes_features) + self.base_macs * (not self.shared)
 
     @property
     def seconds(self) -> float:
-        return self.rest_seconds + self.base_seconds * (not self.shared)
+        return self.rest_seconds * (not self.takes_features) + self.base_seconds * (not self.shared)
+
+    @property
+    def takes_features(self) -> bool:
+        """Whether what its encoders see, the most of the rest, was computed for an earlier cell."""
+        return self.shared and self.run.keeps_features
 
 
 def costs(runs: Sequence[RunSpec]) -> list[Cost]:
