@@ -91,7 +91,7 @@ def main() -> None:
         content = file.read_bytes()
         store = Store(file, TIMES)
         store.open()
-        lessons = [taught("new", photos.of(SHOTS, 1)) for _ in range(TIMES)]
+        lessons = [taught(f"new {i}", photos.of(SHOTS, 1)) for i in range(TIMES)]
         latest = [store.model.photos[label][-1] for label in list(store.model.photos)[:TIMES]]
         changes: dict[str, list[Callable[[Model], object]]] = {
             f"teach {SHOTS} photos": lessons,

@@ -46,8 +46,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
 
 def _content(tensor: Tensor) -> memoryview:
     """The bytes of a contiguous tensor, not copied."""
-    array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-    return memoryview(array)
+    flat = tensor.reshape(-1)
+    array: Any = (flat.view(torch.uint8) if flat.dtype == torch.bfloat16 else flat).numpy()  # numpy knows no bfloat16
+    return memoryview(array).cast("B") if len(flat) else memoryview(b"")
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -110,6 +110,19 @@ def test_many_changes_at_once_are_all_kept(store: Store, birds_file: Path) -> No
     assert store.model.revision == kept.revision
 
 
+def test_replicas_see_each_other(store: Store, birds_file: Path) -> None:
+    """Two services on one file: what one changes, the other sees within a second and builds upon."""
+    other = Store(birds_file, 128)
+    other.open()
+    first = store.submit(lambda model: model.forget("jay"), None).result(5).model.revision
+    assert until(lambda: other.model.revision == first, 1.0)
+    both = other.submit(lambda model: model.rename("owl", "uhu"), [first]).result(5).model
+    assert until(lambda: store.model.revision == both.revision, 1.0)
+    assert store.model.classes == ["crow", "kite", "uhu", "robin", "wren"]
+    assert store.model.branches[0].encoder is not other.model.branches[0].encoder
+    other.close()
+
+
 def test_a_change_that_fails_leaves_no_trace(store: Store, birds_file: Path) -> None:
     def half(model: Model) -> None:
         model.forget("jay")
