@@ -51,7 +51,7 @@ dist: $(VENV)/.installed-dev  ## build wheel and source archive in dist/ and che
 	@$(BIN)/twine check --strict dist/*
 	@$(BIN)/python scripts/check_dist.py dist
 
-bench: $(VENV)/.installed  ## measure this machine: each recipe on the embedded benchmark, a training step, teaching and predicting
+bench: $(VENV)/.installed-dev  ## measure this machine: cost of each recipe on the embedded benchmark, of teaching and of the service
 	@for recipe in small official paper; do $(BIN)/fscil run kt_rcnet glyphs --recipe $$recipe --plan || exit; done
 	@$(BIN)/python benchmarks/training.py
 	@$(BIN)/python benchmarks/teaching.py
