@@ -94,8 +94,10 @@ def test_mutants_change_nothing(place: Path) -> None:
     assert "refused" in lines[0]
 
 
-def test_a_mutant_is_the_same_every_time() -> None:
-    files = mutants.seeds()
+def test_a_mutant_is_the_same_every_time(learned_file: Path) -> None:
+    files, content = mutants.seeds(), learned_file.read_bytes()
+    models = [mutants.model_file(3, number, content) for number in range(400)]
+    assert models == [mutants.model_file(3, number, content) for number in range(400)]
     for number in range(20):
         assert mutants.photo(3, number, files) == mutants.photo(3, number, files)
         assert mutants.request(3, number) == mutants.request(3, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import random
@@ -137,7 +138,7 @@ def _twist(tree: Any, draw: random.Random) -> None:
         if draw.random() < 0.2:
             del tree[key]
         else:
-            tree[key] = draw.choice(STRANGE)
+            tree[key] = copy.deepcopy(draw.choice(STRANGE))  # which may be twisted in its turn
         return
 
 
