@@ -1,11 +1,13 @@
-"""Large photos and silent connections of one visitor do not hold up the others."""
+"""Large photos, silent connections and requests that end early do not hold up others, nor fill the log."""
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -13,6 +15,8 @@ from fastapi.testclient import TestClient
 
 from albums import picture
 from fscil.serve import eyes, patience
+from fscil.serve.app import application
+from fscil.serve.settings import Settings
 from visitors import sent, until
 
 
@@ -58,6 +62,39 @@ def test_one_request_does_not_fill_the_queue(client: TestClient, album: Path, mo
         assert client.post("/v1/predict", files=sent([one])).status_code == 200
         first.result(20)
     assert order.index(one.name) < len(many) - eyes.DECODERS
+
+
+def test_nobody_is_sent_elsewhere(client: TestClient) -> None:
+    for path in ("/v1/none/photos/00%2e%2e%2f", "/v1/model/", "/v1/classes/"):
+        answer = client.get(path, follow_redirects=False)
+        assert answer.status_code in (404, 405)
+        assert "location" not in answer.headers
+
+
+def test_a_request_that_ends_early_is_no_mistake_of_the_service(
+    birds_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who hangs up in the middle of a form gets no answer; the log holds no traceback."""
+    messages = [{"type": "http.request", "body": b"--x\r\n", "more_body": True}, {"type": "http.disconnect"}]
+    answers = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        answers.append(message)
+
+    async def hang_up() -> None:
+        app = application(Settings(birds_file))
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"multipart/form-data; boundary=x")]
+        place = {"method": "POST", "path": "/v1/predict", "raw_path": b"/v1/predict", "query_string": b""}
+        async with app.router.lifespan_context(app):
+            scope = {"type": "http", "http_version": "1.1", "scheme": "http", "headers": headers, **place}
+            await app(scope, receive, send)
+
+    asyncio.run(hang_up())
+    assert answers[0]["status"] == 400
+    assert caplog.records == []
 
 
 @pytest.fixture

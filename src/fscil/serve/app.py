@@ -37,6 +37,7 @@ def application(settings: Settings) -> FastAPI:
         lifespan=life,
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # nobody is sent to an address made of what they sent
         responses=problems.documented(*ANYWHERE),
     )
     app.state.service = service

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 
 from fscil.serve.problems import Problem
 from fscil.serve.settings import MEGABYTE, Limits
@@ -69,8 +70,11 @@ async def read_photos(request: Request, limits: Limits) -> list[Upload]:
 
 
 async def _chunks(request: Request) -> AsyncGenerator[bytes, None]:
-    async for chunk in request.stream():
-        yield chunk
+    try:
+        async for chunk in request.stream():
+            yield chunk
+    except ClientDisconnect:
+        raise Problem(400, "the request ended too early") from None
 
 
 def _title(name: str | None, position: int) -> str:

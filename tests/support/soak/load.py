@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fscil.data.framing import finish
 from fscil.serve.demo import make_demo
 from fscil.teach.knowledge.model import Model
-from fscil.teach.lessons.looking import look
-from fscil.teach.seeing.photos import Upload
+from fscil.teach.seeing.photos import Upload, batches
 from fscil.teach.storage import modelfile
 from soak.crash import ENVIRONMENT, learned
 from soak.lives import Life
@@ -24,6 +24,8 @@ from soak.visitor import ANY, FORM, Visitor, form, noise
 CLIENTS = (1, 16, 64)
 SIZE = (1024, 768)  # of the photos
 GOAL = 0.85  # of the rate in one process, at 16 clients
+TOGETHER = 16  # photos that one process encodes at once
+MOST_TURNS = 1000
 PORTIONS = 10  # of the requests, after each of which memory is read
 GROWTH = 1.10  # of memory from the second portion on
 
@@ -41,13 +43,18 @@ def photograph(seed: int) -> bytes:
 
 
 def alone(model: Model, photos: Sequence[bytes], seconds: float) -> float:
-    """Photos a second that this process decodes and encodes, with nobody in between."""
+    """Photos a second that this process decodes and encodes, the next batch decoded while this one is encoded."""
+    assert model.framing is not None
     uploads = [Upload(f"{i}.jpg", photo) for i, photo in enumerate(photos)]
-    look(model, uploads)
-    begin, number = time.monotonic(), 0
-    while time.monotonic() < begin + seconds:
-        look(model, uploads)
-        number += len(uploads)
+    begin, number = 0.0, 0
+    for batch in batches(uploads * MOST_TURNS, model.framing, TOGETHER):
+        model.embed(finish(batch.crops, model.framing, None))
+        if not begin:
+            begin = time.monotonic()  # the first batch waits for its decoding
+            continue
+        number += len(batch.positions)
+        if time.monotonic() > begin + seconds:
+            break
     return number / (time.monotonic() - begin)
 
 
@@ -85,11 +92,11 @@ def remember(folder: Path, requests: int, seconds: float, tell: Tell) -> list[st
     life = Life(learned(folder), folder / "service.log", ENVIRONMENT)
     end, sizes, done = time.monotonic() + seconds, [], 0
     try:
-        visitor = Visitor(life.port)
         for portion in range(PORTIONS):
-            bodies = (form([noise(i % 64)]) for i in itertools.count())
+            bodies = itertools.cycle([form([noise(i)]) for i in range(64)])
             most = max(requests // PORTIONS - 20, 1)
             done += len(rush(life.port, itertools.repeat("/v1/predict"), bodies, 4, end - time.monotonic(), most).waits)
+            visitor = Visitor(life.port)  # a new one: a connection that is not used is closed
             for i in range(10):
                 body = form([noise(10_000 + 100 * portion + i)])
                 visitor.ask("POST", "/v1/classes/seen/photos", body, FORM)
