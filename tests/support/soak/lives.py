@@ -48,10 +48,10 @@ def _command(tokens: Sequence[str], log: Path, environment: Mapping[str, str], h
     threading.Thread(target=lambda: (parent and parent.join(), os._exit(1)), daemon=True).start()
     if humble and os.geteuid() == 0:
         os.seteuid(NOBODY)
-    from fscil.command import cli
+    from soak import cradle  # there already, unless the fork server was started by somebody else
 
     sys.argv = ["fscil", *tokens]
-    cli.main()
+    cradle.cli.main()
 
 
 def free_port() -> int:
