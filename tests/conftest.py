@@ -9,6 +9,7 @@ os.environ.setdefault(
 
 os.environ.setdefault("FSCIL_RUNTIME", "torch")  # what is in the user's cache is no part of a test
 
+import hypothesis
 import pytest
 import torch
 
@@ -21,6 +22,8 @@ from fscil.running.training import Run
 from tiny import tiny_ingredients
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("busy", deadline=None)  # a busy machine makes any example slow
+hypothesis.settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")

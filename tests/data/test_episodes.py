@@ -26,7 +26,7 @@ from fscil.errors import FscilError
 
 ways = st.integers(1, 5)
 seeds = st.integers(0, 2**31)
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=40)
 
 
 def generator(seed: int) -> torch.Generator:

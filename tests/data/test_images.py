@@ -175,7 +175,7 @@ def test_random_boxes_are_distributed_as_in_torchvision():
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(0, 10**6), st.sampled_from(["resized", "pad", "none"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_windows_stay_inside_the_image(height, width, seed, crop):
     drawn = draw(5, generator(seed))
     sides = windows(torch.tensor([height]), torch.tensor([width]), framing(20, Augment(crop=crop)), drawn)
@@ -186,7 +186,7 @@ def test_windows_stay_inside_the_image(height, width, seed, crop):
 
 
 @given(st.integers(2, 40), st.integers(1, 40), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_interpolation_equals_pillow(source, p, data):
     low = data.draw(st.integers(0, source - 1))
     high = data.draw(st.integers(low + 1, source))

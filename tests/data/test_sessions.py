@@ -105,7 +105,7 @@ def test_a_session_holds_no_test_image():
 
 
 @given(st.integers(5, 14), st.integers(1, 4), st.none() | st.integers(0, 50), st.integers(0, 50))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_class_arrives_once_and_tests_grow_by_appending(classes, ways, order_seed, shots_seed):
     protocol = Protocol(base_classes=3, ways=ways, shots=2, order_seed=order_seed, shots_seed=shots_seed)
     made = build([5] * classes, protocol)

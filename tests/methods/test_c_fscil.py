@@ -70,7 +70,7 @@ def test_prototypes_of_an_episode_are_means_or_sums_and_get_no_gradient(monkeypa
         assert loss.requires_grad
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 99), scale=st.floats(0.1, 5))
 def test_anti_aligned_prototypes_match_as_well(seed: int, scale: float) -> None:
     q, p = random(3, 8, seed=seed), scale * random(4, 8, seed=seed + 1)

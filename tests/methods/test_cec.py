@@ -42,7 +42,7 @@ def task_of(method: cec.Method, base: Session) -> Task:
     return next(episodes(base.train, method.train_framing(base), method.sampling, 1, Start()))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(classes=st.integers(1, 9), queries=st.integers(1, 4), seed=st.integers(0, 99))
 def test_the_order_of_classes_does_not_matter(method: cec.Method, classes: int, queries: int, seed: int) -> None:
     f, W = random(queries, 16, seed=seed), random(classes, 16, seed=seed + 1)

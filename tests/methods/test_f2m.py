@@ -34,7 +34,7 @@ def sessions(tiny: Benchmark) -> list[Session]:
 # ---- noise --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.sampled_from(SHAPES), st.sampled_from(SHAPES))
 def test_shares_of_the_levels_are_those_of_the_beta_distribution(a: float, b: float) -> None:
     shares = level_shares(a, b)

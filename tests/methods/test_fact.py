@@ -31,7 +31,7 @@ def base(tiny: Benchmark) -> Session:
     return tiny.base()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(0, 9))
 def test_every_virtual_class_is_tied_to_three_base_classes(base: int, virtual: int, tied: int, seed: int) -> None:
     ties = random_ties(base, virtual, tied, rng(seed))
@@ -55,7 +55,7 @@ def test_rows_start_orthonormal_and_the_fixed_ones_are_a_copy() -> None:
     assert not torch.equal(head.weight[5:], before)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 999))
 def test_the_true_class_is_hidden_and_the_target_is_virtual_and_tied(seed: int) -> None:
     head = Reserved(4, 5, 12, 16.0, 2, rng(seed))

@@ -76,7 +76,7 @@ def test_one_exemplar_per_class_is_the_nearest_neighbour(tiny: Benchmark, run: R
 
 
 @given(st.floats(0.01, 100), st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_nearest_mean_does_not_depend_on_the_length_of_features(factor: float, seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
     f, bank = torch.randn(9, 5, generator=g), Prototypes(5)

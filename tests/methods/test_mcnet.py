@@ -32,7 +32,7 @@ def test_the_triplet_loss_by_hand() -> None:
     # 0: 1 - 0.8 + 0.5; 1: 1 - 0.2 + 0.5 (0.8 and 1.2 are as near); 1.2: no other image of its class, 0 - 0.2 + 0.5
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 999), st.floats(0, 1))
 def test_the_triplet_loss_is_zero_exactly_when_all_triplets_are_right(seed: int, margin: float) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -58,7 +58,7 @@ def test_a_loss_is_made_that_has_given_value_and_gradients() -> None:
     assert all(torch.equal(one.grad, other) for one, other in zip(p, g, strict=True))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=3),
     st.integers(1, 4),

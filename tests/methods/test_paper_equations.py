@@ -423,7 +423,7 @@ def plain_sum(branches: list[Branch], features: list[Tensor]) -> np.ndarray:
     return np.array([score(x, y) for x, y in zip(b, c, strict=True)]) + biases
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 99),
     classes=st.integers(1, 70),

@@ -22,7 +22,7 @@ def sessions(tiny: Benchmark) -> list[Session]:
     return list(tiny.sessions())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0, 1), st.booleans())
 def test_the_share_of_major_weights_is_the_capacity(outputs: int, inputs: int, capacity: float, soft: bool) -> None:
     mask = SoftMask(torch.empty(outputs, inputs, 3, 3), capacity, soft)

@@ -65,7 +65,7 @@ def test_training_compares_with_all_base_classes_in_every_task(monkeypatch: pyte
     assert shapes == [(2 * 6, 5)]  # tasks and images, base classes
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(size=st.integers(1, 9), data=st.data())
 def test_tasks_take_different_classes_of_the_support(size: int, data: st.DataObject) -> None:
     way = data.draw(st.integers(1, size))
@@ -88,7 +88,7 @@ def test_refinement_without_output_changes_nothing() -> None:
     assert torch.equal(method.prototypes(), method.branches[0].prototypes.means())
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 99))
 def test_refinement_does_not_depend_on_the_order_of_classes(seed: int) -> None:
     method, C = untrained("sppr").eval(), random(6, 16, seed=seed)

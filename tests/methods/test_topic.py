@@ -62,7 +62,7 @@ def test_the_winner_lands_on_the_sample_at_full_rate_without_reach() -> None:
 
 
 @given(st.integers(0, 50), st.integers(1, 40))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_each_node_has_the_label_of_most_of_what_it_wins(seed: int, nodes: int) -> None:
     features, labels = blobs(seed, each=12)
     made, chosen = gas(features, labels, nodes, seed)

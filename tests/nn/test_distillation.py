@@ -27,7 +27,7 @@ def gradient(loss, x: Tensor) -> Tensor:
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_distillation_is_zero_without_gradient_at_equality(seed: int) -> None:
     logits = random(5, 7, seed=seed)
     assert float(distillation(logits, logits, 2.0)) == pytest.approx(0, abs=1e-6)
@@ -43,7 +43,7 @@ def test_distillation_differs_from_cross_entropy_by_the_entropy_of_the_teacher()
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_blocks_are_distilled_apart_and_exactly(seed: int) -> None:
     logits, before, widths = random(4, 9, seed=seed), random(4, 6, seed=seed + 1), [3, 1, 2]
     loss = blockwise_distillation(logits, before, widths, 2.0)
@@ -58,7 +58,7 @@ def test_blocks_are_distilled_apart_and_exactly(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_one_vs_all_has_no_gradient_for_old_classes_that_answer_as_before(seed: int) -> None:
     logits, rows = random(4, 6, seed=seed), torch.tensor([0, 1, 4, 5])
     found = gradient(lambda x: one_vs_all(x, rows, logits[:, :4]), logits)
@@ -91,7 +91,7 @@ def test_margin_ranking_by_hand() -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_margin_ranking_is_zero_from_the_margin_on(seed: int) -> None:
     cosines = random(3, 5, seed=seed).clamp(-1, 1) * 0.25
     cosines[:, 0] = 0.75

@@ -74,7 +74,7 @@ def test_the_newest_rows_are_trained_and_old_ones_only_if_asked() -> None:
 
 
 @given(st.floats(0.01, 100))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_cosine_logits_do_not_depend_on_the_length_of_features(factor: float) -> None:
     head, f = grown(GrowingCosine(8.0)), random(5, 4, seed=3)
     torch.testing.assert_close(head(factor * f), head(f), rtol=1e-4, atol=1e-4)
@@ -128,7 +128,7 @@ def test_the_first_images_of_each_class_are_kept_in_order(labels: list[int], cou
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_herding_takes_the_image_nearest_to_the_mean_first_and_quotas_are_prefixes(n: int, dim: int, seed: int) -> None:
     f = random(n, dim, seed=seed)
     order = herding(f, n)

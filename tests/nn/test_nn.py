@@ -264,7 +264,7 @@ def test_prototypes_are_means_in_the_order_of_arrival() -> None:
     assert bank.rows(torch.tensor([4, 9, 4])).tolist() == [1, 0, 1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**31), parts=st.lists(st.integers(1, 5), min_size=1, max_size=6))
 def test_means_are_exact_when_photos_arrive_later(seed: int, parts: list[int]) -> None:
     """In any portions, between photos of other classes, the mean is that of all photos at once."""
@@ -422,7 +422,7 @@ def within_class_variances(features: Tensor, labels: Tensor) -> Tensor:
 # ---- Muon ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 999), rows=st.integers(2, 20), columns=st.integers(2, 60))
 def test_orthogonalise_pushes_singular_values_towards_one(seed: int, rows: int, columns: int) -> None:
     """Directions stay, and with enough steps every singular value that is not tiny lands near one."""

@@ -25,7 +25,7 @@ def branches(unit: bool, plain: bool) -> list[Branch]:
 
 
 @pytest.mark.parametrize(("unit", "plain"), [(True, True), (False, True), (True, False)])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(steps=changes)
 def test_kept_scores_are_the_branches_scores(unit: bool, plain: bool, steps: list[tuple[str, int]]) -> None:
     made, rng = branches(unit, plain), torch.Generator().manual_seed(0)

@@ -81,7 +81,7 @@ def test_spread_is_the_sample_standard_deviation():
     assert isnan(one.std)
 
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=40)
 
 
 @st.composite

@@ -122,7 +122,7 @@ def test_partial_fit_welcomes_new_classes_and_moves_none() -> None:
         model.undo()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(order=st.permutations(range(5)), parts=st.integers(1, 4))
 def test_the_order_of_teaching_does_not_matter(order: list[int], parts: int) -> None:
     X = np.random.RandomState(0).randn(20, 4)

@@ -228,7 +228,7 @@ class Changes(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-Changes.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+Changes.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
 TestChanges = Changes.TestCase
 
 

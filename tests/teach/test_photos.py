@@ -182,7 +182,7 @@ def test_tiff_files_of_measurements_are_stretched(tmp_path: Path) -> None:
     assert np.asarray(read(tmp_path / "flat.tif")).max() == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     content=st.binary(max_size=300),
     start=st.sampled_from(
