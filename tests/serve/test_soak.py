@@ -2,6 +2,8 @@
 
 import itertools
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,13 @@ LEARNED = "learned the base classes from 60 photos"
 
 
 @pytest.fixture
-def place(learned_file: Path, tmp_path: Path) -> Path:
-    """A folder with a model to serve, which also somebody who is not root may enter."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    shutil.copy(learned_file, tmp_path / "learned.fscil")
-    return tmp_path
+def place(learned_file: Path) -> Iterator[Path]:
+    """A folder with a model to serve, which also somebody who is not root may enter: pytest's own are closed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copy(learned_file, folder / "learned.fscil")
+        yield folder
 
 
 def ledger(*texts: str) -> Ledger:

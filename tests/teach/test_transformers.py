@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from albums import BIRDS
+from fscil.nn import gradcam
 from fscil.teach.base import learning
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
@@ -66,9 +67,9 @@ def test_explain(model: Model, album: Path, tmp_path: Path) -> None:
 
 def test_places_stay_where_they_are() -> None:
     tokens = torch.arange(17.0)[None, :, None].expand(2, 17, 5)
-    maps = explain._maps(tokens)
+    maps = gradcam._maps(tokens)
     assert maps.shape == (2, 5, 4, 4)
     assert maps[0, 0].tolist() == (torch.arange(16.0) + 1).view(4, 4).tolist()
     last = torch.rand(2, 4, 4, 7)
-    assert torch.equal(explain._maps(last), last.permute(0, 3, 1, 2))
-    assert torch.equal(explain._maps(last.permute(0, 3, 1, 2)), last.permute(0, 3, 1, 2))
+    assert torch.equal(gradcam._maps(last), last.permute(0, 3, 1, 2))
+    assert torch.equal(gradcam._maps(last.permute(0, 3, 1, 2)), last.permute(0, 3, 1, 2))

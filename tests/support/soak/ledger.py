@@ -40,6 +40,7 @@ class Ledger:
         self._undone: set[str] = set()
         self._undoing = 0  # undos of which nobody knows what came of them
         self._refused: set[str] = set()
+        self._replaced = 0.0  # when another model had taken the place of the file
         self.promised = 0
 
     def change(self, text: str | None, ask: Callable[[], str | None]) -> bool:
@@ -56,7 +57,7 @@ class Ledger:
                 self._undone |= {line} if line else set()
             elif line is None:
                 self._refuse(text)
-            else:
+            elif self._entries[text].sent >= self._replaced:  # else it may have been promised for the model before
                 self._entries[text].promised = time.monotonic()
             self.promised += line is not None
         return line is not None
@@ -68,6 +69,7 @@ class Ledger:
     def replaced(self, began: float, ended: float) -> None:
         """Another model took the place of the file between two moments: what was promised before is gone with it."""
         with self._lock:
+            self._replaced = ended
             for entry in list(self._entries.values()):
                 if entry.promised is not None and entry.promised < began:
                     self._refuse(entry.text)

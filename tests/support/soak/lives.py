@@ -46,10 +46,10 @@ def _command(tokens: Sequence[str], log: Path, environment: Mapping[str, str], h
     os.environ.update(environment)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent and parent.join(), os._exit(1)), daemon=True).start()
-    if humble and os.geteuid() == 0:
-        os.seteuid(NOBODY)
     from soak import cradle  # there already, unless the fork server was started by somebody else
 
+    if humble and os.geteuid() == 0:
+        os.seteuid(NOBODY)  # only now: root's Python may be closed to others
     sys.argv = ["fscil", *tokens]
     cradle.cli.main()
 
