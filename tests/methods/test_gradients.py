@@ -16,7 +16,6 @@ from fscil.errors import FscilError
 from fscil.methods import kt_rcnet
 from fscil.nn.encoders import Encoder, build
 from fscil.running.descent import Descent, Training
-from fscil.running.runfolder import RunFolder
 from fscil.running.training import Run
 from fscil.tensors import read_tensors
 
@@ -49,19 +48,6 @@ def untrained(**settings: object) -> kt_rcnet.Method:
 @pytest.fixture(scope="module")
 def base(tiny: Benchmark) -> Session:
     return tiny.base(CONFIG.held_out)
-
-
-@pytest.fixture(scope="module")
-def new_run(tiny: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Run]:
-    """Runs in folders of their own that share one trained base model."""
-    cache = tmp_path_factory.mktemp("cache")
-
-    def make() -> Run:
-        folder = RunFolder(tmp_path_factory.mktemp("run"))
-        folder.open({"format": 1})
-        return Run(folder, 0, cache, fingerprint=tiny.fingerprint())
-
-    return make
 
 
 @pytest.fixture(scope="module")

@@ -48,19 +48,6 @@ def base(tiny: Benchmark) -> Session:
     return tiny.base(CONFIG.held_out)
 
 
-@pytest.fixture(scope="module")
-def new_run(tiny: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Run]:
-    """Runs in folders of their own that share one trained base model."""
-    cache = tmp_path_factory.mktemp("cache")
-
-    def make() -> Run:
-        folder = RunFolder(tmp_path_factory.mktemp("run"))
-        folder.open({"format": 1})
-        return Run(folder, 0, cache, fingerprint=tiny.fingerprint())
-
-    return make
-
-
 @pytest.fixture
 def learned(base: Session, new_run: Callable[[], Run]) -> Callable[..., kt_rcnet.Method]:
     def learn(**settings: object) -> kt_rcnet.Method:

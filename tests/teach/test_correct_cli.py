@@ -1,35 +1,13 @@
 """The verbs that correct a model, as a person types them."""
 
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from albums import BIRDS, photos
-from fscil.command import cli
+from commands import Fscil
 from fscil.teach.storage import modelfile
-
-Fscil = Callable[..., tuple[object, str, str]]
-
-
-@pytest.fixture
-def fscil_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Fscil:
-    """Runs `fscil …` in this process and an empty folder: exit code, what was said, what was complained about."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*tokens: object) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fscil", *map(str, tokens)])
-        capsys.readouterr()
-        code: object = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return command
 
 
 @pytest.fixture

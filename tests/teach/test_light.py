@@ -22,13 +22,7 @@ from fscil.teach.storage import lightfile, modelfile
 pytest.importorskip("onnxruntime", reason="needs the extra fscil[onnx]")
 pytest.importorskip("onnx", reason="needs the extra fscil[onnx]")
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache; ONNX Runtime wherever it can be used."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("FSCIL_RUNTIME", "auto")
-    return tmp_path / "cache" / "fscil" / "encoders"
+pytestmark = pytest.mark.usefixtures("graph_cache")
 
 
 @pytest.fixture
@@ -90,19 +84,19 @@ def test_the_command_does_not_import_torch(saved: Path, album: Path) -> None:
     assert json.loads(said)["class"] == "owl"
 
 
-def test_what_was_kept_of_a_former_model_is_gone(saved: Path, cache: Path) -> None:
-    before = list(cache.glob("*.safetensors"))
+def test_what_was_kept_of_a_former_model_is_gone(saved: Path, graph_cache: Path) -> None:
+    before = list(graph_cache.glob("*.safetensors"))
     assert len(before) == 1
     with modelfile.editing(saved) as model:
         model.erase("hoopoe")
-    after = list(cache.glob("*.safetensors"))
+    after = list(graph_cache.glob("*.safetensors"))
     assert len(after) == 1
     assert after != before
     assert light.replies(saved, []) == []
 
 
 def test_torch_answers_where_anything_is_missing(
-    saved: Path, album: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    saved: Path, album: Path, graph_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = [album / "owl" / "0.png"]
     assert light.replies(saved, photos) is not None
@@ -111,7 +105,7 @@ def test_torch_answers_where_anything_is_missing(
     monkeypatch.setenv("FSCIL_RUNTIME", "torch")
     assert light.replies(saved, photos) is None
     monkeypatch.setenv("FSCIL_RUNTIME", "auto")
-    for file in cache.glob("*.onnx"):
+    for file in graph_cache.glob("*.onnx"):
         file.unlink()
     assert light.replies(saved, photos) is None
 
@@ -126,7 +120,7 @@ def test_a_question_that_torch_answers_prepares_the_next(
 
 
 def test_nothing_is_kept_that_would_answer_otherwise(
-    birds: Model, album: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    birds: Model, album: Path, graph_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looking.glance(birds, [album / "owl" / "0.png"])
     form = lightfile.fused_form(birds.branches)
@@ -136,26 +130,26 @@ def test_nothing_is_kept_that_would_answer_otherwise(
         lambda branches: dataclasses.replace(form, bias=form.bias + 0.01 * torch.arange(len(form.bias))),
     )
     modelfile.save(birds, tmp_path / "model.fscil")
-    assert list(cache.glob("*.safetensors")) == []
+    assert list(graph_cache.glob("*.safetensors")) == []
 
 
-def test_what_is_drawn_at_random_stays_as_it_was(saved: Path, cache: Path) -> None:
-    for file in cache.iterdir():
+def test_what_is_drawn_at_random_stays_as_it_was(saved: Path, graph_cache: Path) -> None:
+    for file in graph_cache.iterdir():
         file.unlink()
     model = modelfile.load(saved)
     before = torch.get_rng_state()
     model.embed(torch.zeros(1, 3, 32, 32))
     lightfile.keep(model)
-    assert list(cache.glob("*.safetensors"))
+    assert list(graph_cache.glob("*.safetensors"))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_mirrored_views_need_torch(album: Path, cache: Path, tmp_path: Path) -> None:
+def test_mirrored_views_need_torch(album: Path, graph_cache: Path, tmp_path: Path) -> None:
     model = backbones.of_encoder("tiny", pixels=32, views="flip")
     shown = sorted(album.glob("*/[0-3].png"))
     learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
     modelfile.save(model, tmp_path / "model.fscil")
-    assert not list(cache.glob("*.safetensors"))
+    assert not list(graph_cache.glob("*.safetensors"))
 
 
 def test_every_part_of_a_model_was_thought_of() -> None:

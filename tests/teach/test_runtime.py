@@ -23,13 +23,7 @@ from tiny import tiny_encoder
 pytest.importorskip("onnxruntime", reason="needs the extra fscil[onnx]")
 pytest.importorskip("onnx", reason="needs the extra fscil[onnx]")
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache; ONNX Runtime wherever it can be used."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("FSCIL_RUNTIME", "auto")
-    return tmp_path / "cache" / "fscil" / "encoders"
+pytestmark = pytest.mark.usefixtures("graph_cache")
 
 
 def both(model: Model, photos: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
@@ -63,7 +57,7 @@ def test_features_of_real_encoders_are_those_of_torch(name: str) -> None:
 
 
 def test_the_graph_is_made_once_and_again_if_it_is_gone_or_damaged(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    graph_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, made = tiny_encoder(), []
     graph = runtime._graph
@@ -71,14 +65,14 @@ def test_the_graph_is_made_once_and_again_if_it_is_gone_or_damaged(
     for _ in range(2):
         assert isinstance(runtime.quick(encoder, "tiny"), runtime.OnnxEncoder)
     assert len(made) == 1
-    file = next(cache.iterdir())
+    file = next(graph_cache.iterdir())
     file.unlink()
     assert isinstance(runtime.quick(encoder, "tiny"), runtime.OnnxEncoder)
     file.write_bytes(b"no graph")
     assert not isinstance(runtime.quick(encoder, "tiny"), runtime.OnnxEncoder)
     assert isinstance(runtime.quick(encoder, "tiny"), runtime.OnnxEncoder)
     assert len(made) == 3
-    assert [path.name for path in cache.iterdir()] == [file.name]
+    assert [path.name for path in graph_cache.iterdir()] == [file.name]
 
 
 def test_other_weights_names_and_sizes_have_graphs_of_their_own() -> None:
@@ -93,7 +87,7 @@ class Wayward(nn.Module):
         return x.mean((2, 3)) * (2.0 if torch.onnx.is_in_onnx_export() else 1.0)
 
 
-def test_an_encoder_that_cannot_be_exported_is_tried_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoder_that_cannot_be_exported_is_tried_once(graph_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder(nn.Sequential(nn.Conv2d(3, 3, 1)), 3, 8, Wayward())
     assert not isinstance(runtime.quick(encoder, "wayward"), runtime.OnnxEncoder)
     monkeypatch.setattr(runtime, "_graph", lambda net, pixels: pytest.fail("tried again"))
@@ -135,13 +129,13 @@ def test_compute_is_counted() -> None:
     assert meter.macs == 3 * model.branches[0].encoder.macs(32)
 
 
-def test_graphs_that_nobody_uses_are_removed(cache: Path) -> None:
+def test_graphs_that_nobody_uses_are_removed(graph_cache: Path) -> None:
     import os
 
-    cache.mkdir(parents=True)
+    graph_cache.mkdir(parents=True)
     for name, age in (("old.onnx", graphs.UNUSED + 100), ("new.onnx", 0)):
-        (cache / name).write_bytes(b"")
-        changed = (cache / name).stat().st_mtime - age
-        os.utime(cache / name, (changed, changed))
+        (graph_cache / name).write_bytes(b"")
+        changed = (graph_cache / name).stat().st_mtime - age
+        os.utime(graph_cache / name, (changed, changed))
     graphs.remove_unused()
-    assert [path.name for path in cache.iterdir()] == ["new.onnx"]
+    assert [path.name for path in graph_cache.iterdir()] == ["new.onnx"]
