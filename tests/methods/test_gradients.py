@@ -10,27 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, Task, episodes
-from fscil.data.images import Augment
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import kt_rcnet
 from fscil.nn.encoders import Encoder, build
-from fscil.running.descent import Descent, Training
 from fscil.running.training import Run
 from fscil.tensors import read_tensors
+from tiny_kt_rcnet import TINY_RESA
 
-CONFIG = kt_rcnet.Config(
-    pixels=16,
-    scale=4.0,
-    base=Training(epochs=2, batch=50, lr=0.05),
-    transfer=Descent(epochs=2, lr=0.05),
-    augment=Augment(crop="pad", padding=1, margin=1.0),
-    tasks=2,
-    way=4,
-    shot=2,
-    query=3,
-    held_out=5,
-)
+CONFIG = TINY_RESA
 
 
 def small_encoder() -> Encoder:

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fscil.data.images import Augment
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import _kt_rcnet_arms, _kt_rcnet_twins, kt_rcnet
@@ -18,23 +17,13 @@ from fscil.methods.kt_rcnet import Conventional
 from fscil.methods.shared import balance
 from fscil.nn import encoders
 from fscil.nn.relations import euclid, mean_of_labels
-from fscil.running.descent import Descent, Training
+from fscil.running.descent import Descent
 from fscil.running.runfolder import RunFolder
 from fscil.running.training import Run
 from tiny import tiny_encoder
+from tiny_kt_rcnet import TINY_RESA
 
-CONFIG = kt_rcnet.Config(
-    pixels=16,
-    scale=4.0,
-    base=Training(epochs=2, batch=50, lr=0.05),
-    transfer=Descent(epochs=2, lr=0.05),
-    augment=Augment(crop="pad", padding=1, margin=1.0),
-    tasks=3,
-    way=4,
-    shot=2,
-    query=3,
-    held_out=6,
-)
+CONFIG = replace(TINY_RESA, tasks=3, held_out=6)
 ARMS = ("resa", "conventional", "means", "rotation")
 TASKS = Conventional(batches="tasks")
 
