@@ -40,8 +40,12 @@ lint: $(VENV)/.installed-dev  ## check style (ruff) and types (mypy on the typed
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
+# From a copy of the pages alone: zensical also walks through what a checkout holds beside them, and never ends in .venv.
 docs: $(VENV)/.installed-docs  ## build the documentation site in site/; fails on a dead link
-	@$(BIN)/zensical build --strict --clean
+	@rm -rf site .cache/pages && mkdir -p .cache/pages
+	@cp -R mkdocs.yml *.md LICENSE CITATION.cff docs results .cache/pages
+	@cd .cache/pages && $(CURDIR)/$(BIN)/zensical build --strict --clean
+	@mv .cache/pages/site site
 	@$(BIN)/python scripts/list_folders.py site/results
 	@$(BIN)/python scripts/check_site.py site
 
