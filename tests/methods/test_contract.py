@@ -392,7 +392,8 @@ def test_official_is_no_less_complete_than_paper(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_comparison_is_offered_where_its_shared_part_ships(name: str) -> None:
-    assert "compare" in settings.recipe_names(name, "cifar100")
+    for dataset in ("cifar100", "cub200", "mini_imagenet"):
+        assert "compare" in settings.recipe_names(name, dataset)
     assert "compare" not in settings.recipe_names(name, "glyphs")
 
 

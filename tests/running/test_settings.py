@@ -134,6 +134,12 @@ def test_the_methods_own_tables_are_laid_over_the_shared_ones(recipes: Path) -> 
     assert resolve("small", dataset="cub200").scale == 5.5  # the method's [small.any] comes after the shared data set
 
 
+def test_a_table_may_change_another_recipe_on_its_data_set_alone(recipes: Path) -> None:
+    add(recipes, "shared", '[compare.cub200]\nrecipe = "small"\nbase.lr = 1')
+    assert resolve("compare", dataset="cub200") == Config(scale=5.5, flip=False, base=Training(epochs=20, lr=1.0))
+    assert resolve("compare", dataset="glyphs") == Config(scale=6.0)
+
+
 def test_recipe_names_are_those_of_the_method_of_all_and_of_the_data_set(recipes: Path) -> None:
     assert settings.recipe_names("toy", "glyphs") == ("compare", "official", "paper", "small")
     assert settings.recipe_names("toy", "cub200") == ("official", "paper", "small")

@@ -21,7 +21,7 @@ SHARED = "shared"  # file of the part of a recipe that every method takes
 ANY = "any"  # table that every data set inherits
 DEFAULTS = "paper"  # the recipe that is the dataclass defaults unless a table says otherwise
 SMALL = "small"  # the recipe sized for two CPU cores
-BELOW = "recipe"  # what names, in a file of the user's or in a table [RECIPE], the recipe that it changes
+BELOW = "recipe"  # what names, in a file of the user's or in a table of a recipe, the recipe that it changes
 
 Tables = dict[str, dict[str, Mapping[str, object]]]  # by recipe, then by data set
 
@@ -60,21 +60,26 @@ def recipe_layers(method: str, dataset: str, recipe: str | Path) -> list[Layer]:
     names = recipe_names(method, dataset)
     if recipe not in names:
         raise FscilError(f"unknown recipe {recipe!r} for {method} on {dataset}: {suggestion(recipe, names)}")
-    below = _below(method, recipe)
+    below = _below(method, dataset, recipe)
     layers = recipe_layers(method, dataset, below) if below else []
     return [*layers, *(layer for owner in (SHARED, method) for layer in _shipped_layers(owner, dataset, recipe))]
 
 
-def _below(method: str, recipe: str) -> str | None:
-    """The shipped recipe that another one changes."""
-    named = (_recipes(owner).get(recipe, {}).get(BELOW) for owner in (SHARED, method))
+def _below(method: str, dataset: str, recipe: str) -> str | None:
+    """The shipped recipe that another one changes: on this data set, where its table names one, else everywhere."""
+    files = [_recipes(owner).get(recipe, {}) for owner in (SHARED, method)]
+    named = [file[dataset].get(BELOW) for file in files if dataset in file] + [file.get(BELOW) for file in files]
     return next((str(name) for name in named if name), None)
 
 
 def shipped(owner: str) -> Tables:
     """The tables in the file of a method, or in the one that all share; none without a file."""
     return {
-        recipe: {scope: table for scope, table in scopes.items() if scope != BELOW}
+        recipe: {
+            scope: {name: value for name, value in table.items() if name != BELOW}
+            for scope, table in scopes.items()
+            if scope != BELOW
+        }
         for recipe, scopes in _recipes(owner).items()
     }
 
