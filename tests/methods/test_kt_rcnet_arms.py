@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _kt_rcnet_arms, _kt_rcnet_twins, kt_rcnet
+from fscil.methods import _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, kt_rcnet
 from fscil.methods.kt_rcnet import Conventional
-from fscil.methods.shared import balance
+from fscil.methods.shared import balance, resa
 from fscil.nn import encoders
 from fscil.nn.relations import euclid, mean_of_labels
 from fscil.running.descent import Descent
@@ -124,13 +124,13 @@ def test_a_map_lowers_the_loss_of_tasks(base: Session, new_run: Callable[[], Run
     method = untrained(trains="map", tasks=60, feature_dropout=0.0, transfer=Descent(epochs=1, lr=0.1))
     method.weight_computing(method.branches[1], base, run)
     method.multiply_features(16.0)
-    student = _kt_rcnet_arms.Mapped(method, base, run)
+    student = _kt_rcnet_students.Mapped(method, base, run)
     _kt_rcnet_arms.resa(student)
     rng = torch.Generator().manual_seed(1)
-    pool = _kt_rcnet_arms.pool_of(student.cached.rows, 5)
-    tasks = [_kt_rcnet_arms.sample(student.cached, 1.0, pool, student.sampling, 0.0, rng) for _ in range(20)]
+    pool = resa.pool_of(student.cached.rows, 5)
+    tasks = [resa.sample(student.cached, 1.0, pool, student.sampling, 0.0, rng) for _ in range(20)]
     losses = [
-        sum(float(_kt_rcnet_arms.map_loss(task, A, student.means, method.config.objective)) for task in tasks)
+        sum(float(resa.map_loss(task, A, student.means, method.config.objective)) for task in tasks)
         for A in (student.map.A.detach(), torch.eye(16))
     ]
     assert losses[0] < 0.98 * losses[1]
@@ -224,7 +224,7 @@ def test_the_control_of_means_is_cross_entropy_to_exact_class_means(
     method.start_f2(base, run)
     W = means_of_C(method, base)
     method.weight_computing(method.branches[1], base, run)
-    student = _kt_rcnet_arms.Encoded(method, base, run)
+    student = _kt_rcnet_students.Encoded(method, base, run)
     batches = []
     student_batches = student.batches
     monkeypatch.setattr(student, "batches", lambda *a: (batches.append(b) or b for b in student_batches(*a)))
@@ -239,7 +239,7 @@ def test_the_control_of_means_is_cross_entropy_to_exact_class_means(
 def test_rotation_makes_each_quarter_turn_a_class(base: Session, new_run: Callable[[], Run]) -> None:
     method, run = untrained(complement="rotation"), new_run()
     method.weight_computing(method.branches[1], base, run)
-    student = _kt_rcnet_arms.Encoded(method, base, run)
+    student = _kt_rcnet_students.Encoded(method, base, run)
     rows = student.rows(turned=True)
     assert rows.shape == (4 * 6, 16)
     with torch.no_grad():

@@ -16,6 +16,7 @@ from fscil.data.images import Augment, FileImages, Framing
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import _kt_rcnet_arms as arms
+from fscil.methods._kt_rcnet_students import Encoded, Mapped
 from fscil.methods.shared.base import Net, train_classifier
 from fscil.nn.heads import CosineHead
 from fscil.running.descent import Descent
@@ -100,7 +101,7 @@ def test_a_step_of_complementary_learning_never_waits(arm, tiny, silent, gpu, mo
     method, base, run = on_gpu(ARMS[arm], tiny, silent)
     for branch in method.branches:
         method.weight_computing(branch, base, run)
-    for student in (arms.Encoded, arms.Mapped):
+    for student in (Encoded, Mapped):
         monkeypatch.setattr(student, "begin", strictly(student.begin, gpu))
     arms.complement(method, base, run)
     passes = method.config.complement == "conventional" and arm != "conventional, tasks" and "map" not in arm

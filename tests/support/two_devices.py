@@ -11,7 +11,8 @@ import fscil.running.runfolder
 from apart import Fate, on_tiny_images, tiny_benchmark, tiny_experiment
 from fscil.data import PUBLISHED
 from fscil.data.images import Framing
-from fscil.methods._kt_rcnet_arms import Encoded, resa
+from fscil.methods._kt_rcnet_arms import resa
+from fscil.methods._kt_rcnet_students import Encoded
 from fscil.running.descent import Descent
 from fscil.running.devices import Devices, launch
 from fscil.running.experiment import build, execute
