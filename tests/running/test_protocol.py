@@ -338,8 +338,21 @@ def test_a_timed_step_waits_for_its_device_and_has_the_layout_of_training(monkey
         lambda encoder, inputs: layouts.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
     )
     monkeypatch.setattr(planning, "_wait", waited.append)
+    monkeypatch.setattr(planning, "TIMED", {})
     assert planning._seconds(PlannedStage("base", 16, 1, 4, 4, 0), encoder) > 0
     assert (waited, layouts) == ([CPU, CPU], [True, True])
+
+
+def test_a_kind_of_step_is_timed_once(monkeypatch):
+    timed = []
+    monkeypatch.setattr(planning, "TIMED", {})
+    monkeypatch.setattr(planning, "_time_step", lambda encoder, images, trained: timed.append(trained) or 1.0)
+    stages = [PlannedStage("base", 16, steps, 4, 4 * steps, 0) for steps in (1, 3)]
+    short, long = (planning._seconds(stage, nano(16, None)) for stage in stages)
+    assert (3 * short, timed) == (long, [True, True])  # two steps, of which the first warms up
+    planning._seconds(PlannedStage("prototypes", 16, 1, 4, 0, 4), nano(16, None))
+    planning._seconds(PlannedStage("base at 32 px", 32, 1, 4, 4, 0), nano(32, None))
+    assert timed == [True, True, False, False, True, True]
 
 
 def test_an_image_trained_on_counts_three_forward_passes():

@@ -22,6 +22,7 @@ PRECISIONS = ("float32", "bfloat16")
 MASKS = "parametrizations"  # torch's name for what computes a weight
 READ = 16  # images read to see how long that takes
 PATIENCE = 0.3  # seconds, after which a precision is not timed any further
+TIMED: dict[tuple[object, ...], float] = {}  # once per process: the cells of an experiment have few kinds of steps
 
 
 def choose_precision(wanted: str, device: torch.device) -> dict[str, Any]:
@@ -92,12 +93,14 @@ def stage_macs(stage: PlannedStage, encoder: Encoder) -> int:
 
 def _seconds(stage: PlannedStage, encoder: Encoder) -> float:
     """One timed step on a few images, scaled to the stage."""
-    device = next(encoder.parameters()).device
-    images = torch.zeros(min(stage.batch, 32), 3, stage.pixels, stage.pixels, device=device)
-    images = images.to(memory_format=torch.channels_last)
-    best = min(_time_step(encoder, images, stage.trained > 0) for _ in range(2))  # the first also warms up
-    encoder.zero_grad()
-    per_forward = best / len(images) / (3 if stage.trained else 1)
+    device, count, trained = next(encoder.parameters()).device, min(stage.batch, 32), stage.trained > 0
+    kind = (repr(encoder), encoder.precision, device, count, stage.pixels, trained)
+    if kind not in TIMED:
+        images = torch.zeros(count, 3, stage.pixels, stage.pixels, device=device)
+        images = images.to(memory_format=torch.channels_last)
+        TIMED[kind] = min(_time_step(encoder, images, trained) for _ in range(2))  # the first also warms up
+        encoder.zero_grad()
+    per_forward = TIMED[kind] / count / (3 if trained else 1)
     return (3 * stage.trained + stage.encoded) * per_forward
 
 
