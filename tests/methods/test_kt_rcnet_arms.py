@@ -15,6 +15,7 @@ from fscil.errors import FscilError
 from fscil.methods import _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, kt_rcnet
 from fscil.methods.kt_rcnet import Conventional
 from fscil.methods.shared import balance, resa
+from fscil.methods.shared.resa import Cached
 from fscil.nn import encoders
 from fscil.nn.relations import euclid, mean_of_labels
 from fscil.running.descent import Descent
@@ -134,6 +135,29 @@ def test_a_map_lowers_the_loss_of_tasks(base: Session, new_run: Callable[[], Run
         for A in (student.map.A.detach(), torch.eye(16))
     ]
     assert losses[0] < 0.98 * losses[1]
+
+
+def test_a_map_of_the_control_of_means_does_not_ruin_what_features_have_in_common(
+    base: Session, new_run: Callable[[], Run]
+) -> None:
+    """Distances to class means do not see it; without the gradient of the means the map would be pulled by it."""
+    descent = Descent(epochs=1, optimizer="adamw", lr=0.01, weight_decay=0.0)
+    method, run = (
+        untrained(trains="map", complement="means", tasks=60, feature_dropout=0.0, transfer=descent),
+        new_run(),
+    )
+    method.weight_computing(method.branches[1], base, run)
+    student = _kt_rcnet_students.Mapped(method, base, run)
+    rng, rows = torch.Generator().manual_seed(0), student.cached.rows
+    classes, noise = torch.randn(6, 16, generator=rng), torch.randn(len(rows), 16, generator=rng)
+    f = 10 + classes[rows] + noise
+    student.cached, student.means = Cached(f, None, rows), mean_of_labels(f, rows)[1]
+    _kt_rcnet_arms.against_means(student, turned=False)
+    losses = [
+        float(F.cross_entropy(method.config.scale * euclid(f @ A, student.means @ A), rows))
+        for A in (student.map.A.detach(), torch.eye(16))
+    ]
+    assert losses[0] < 0.8 * losses[1]
 
 
 @pytest.mark.parametrize("synthesis", ["rotate", "mixup", "cutmix"])

@@ -79,9 +79,11 @@ def resa(student: Student) -> None:
 
 
 def against_means(student: Student, turned: bool) -> None:
-    """Control: batches against the class means of all base classes, computed anew at every epoch (map: every step).
+    """Control: batches against the class means of all base classes, computed anew at every epoch.
 
-    `turned`: each quarter turn of a class is a class of its own.
+    `turned`: each quarter turn of a class is a class of its own. The means of a map are exact in every step and move
+    with it: without their gradient the map would change what all features have in common, at which the loss does not
+    look, and ruin them.
     """
     method, c = student.method, student.method.config
     rows = Rows((1 + len(TURNS) * turned) * len(student.base.classes), method.f2.dim).to(student.device)
@@ -91,7 +93,7 @@ def against_means(student: Student, turned: bool) -> None:
             rows.W.copy_(student.rows(turned).detach())
         student.begin()
         for batch in student.batches(epoch, turned):
-            W = student.rows(turned).detach() if c.trains == "map" else rows.W
+            W = student.rows(turned) if c.trains == "map" else rows.W
             epoch.step(batch.weight * F.cross_entropy(c.scale * euclid(batch.features, W), batch.rows))
 
 

@@ -41,11 +41,14 @@ def summarise(folder: str | Path) -> dict[str, Any]:
 
 
 def write_results(paths: Iterable[str | Path], out_dir: str | Path) -> list[Path]:
-    """Write `<dataset>/<method>-<recipe>-seed<k>.json` below out_dir for every run folder found; gives the files."""
+    """Write `<dataset>/<method>-<recipe>-seed<k>.json` below out_dir for every run folder found; gives the files.
+
+    Cells of an experiment have their name between recipe and seed.
+    """
     summaries: dict[Path, dict[str, Any]] = {}
     for folder in dict.fromkeys(source for path in paths for source in find(Path(path)) if source.is_dir()):
         summary = summarise(folder)
-        file = Path(out_dir) / summary["dataset"] / file_name(summary)
+        file = Path(out_dir) / summary["dataset"] / file_name(summary, folder)
         if file in summaries:
             raise FscilError(
                 f"two runs would be written to {file}, one of them {folder}: write them to different folders"
@@ -112,9 +115,10 @@ def text_without_folders(text: str) -> str:
     return PATH.sub(r"\1\2", QUOTED_PATH.sub(r"\1\2'", text))
 
 
-def file_name(summary: dict[str, Any]) -> str:
-    name = f"{summary['method']}-{summary['recipe']}-seed{summary['seed']}"
-    return re.sub(r"[^\w.+-]+", "_", name) + ".json"
+def file_name(summary: dict[str, Any], folder: Path) -> str:
+    name = f"{summary['method']}-{Path(summary['recipe']).stem}"
+    cell = folder.parent.name.removeprefix(name) if folder.parent.name.startswith(f"{name}-") else ""
+    return re.sub(r"[^\w.+-]+", "_", f"{name}{cell}-seed{summary['seed']}") + ".json"
 
 
 def to_text(summary: dict[str, Any]) -> str:
