@@ -6,15 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from fscil.errors import FscilError
 from fscil.files import write_bytes
 
+LARGE = 1_000_000  # bytes of a tensor that is worth remembering
 KINDS = {  # as safetensors calls them
     torch.float64: "F64",
     torch.float32: "F32",
@@ -78,5 +80,29 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     total = hashlib.sha256()
     for name, tensor in tensors.items():
         total.update(name.encode())
-        total.update(_content(tensor.detach().cpu().contiguous()))
+        total = _after(total, tensor)
     return total.hexdigest()
+
+
+class Counted(NamedTuple):
+    """How far a digest had come before a tensor, which state of the tensor was counted in, and the digest after it."""
+
+    before: bytes
+    version: int
+    after: hashlib._Hash
+
+
+_LARGE: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensor -> Counted
+
+
+def _after(total: hashlib._Hash, tensor: Tensor) -> hashlib._Hash:
+    """The digest with one more tensor; a large one that comes at the same place again is not read again."""
+    if tensor.nbytes < LARGE or tensor.is_inference():  # which do not tell whether they were written to
+        total.update(_content(tensor.detach().cpu().contiguous()))
+        return total
+    before = total.digest()
+    known: Counted | None = _LARGE.get(tensor)
+    if known is None or (known.before, known.version) != (before, tensor._version):
+        total.update(_content(tensor.detach().cpu().contiguous()))
+        known = _LARGE[tensor] = Counted(before, tensor._version, total)
+    return known.after.copy()

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fscil.errors import FscilError
 from fscil.files import DiskFailure
 from fscil.serve.problems import Problem
@@ -208,7 +210,7 @@ def _differ(before: Model, after: Model) -> bool:
 def _warm(model: Model) -> Model:
     """A model that computes nothing of its own when it is asked, so that many may ask it at once."""
     if model.names:
-        nothing = [branch.prototypes.means()[:1] for branch in model.branches]
+        nothing = [torch.zeros(1, branch.encoder.dim) for branch in model.branches]
         model.scores(nothing)
         model.evidence(nothing)
     return model
