@@ -31,19 +31,33 @@ KINDS = {  # as safetensors calls them
 }
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
+class Part(NamedTuple):
+    """A tensor as it lies in a file."""
+
+    kind: str
+    shape: tuple[int, ...]
+    number: int  # bytes of one number
+    content: memoryview
+
+
+def part(tensor: Tensor) -> Part:
+    """A tensor as it will lie in a file; its numbers are not copied if they lie in order."""
+    plain = tensor.detach().cpu().contiguous()
+    return Part(KINDS[plain.dtype], tuple(plain.shape), plain.element_size(), _content(plain))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor | Part], notes: Mapping[str, Any]) -> None:
     """Tensors as safetensors, without a copy of them in memory; `notes` (anything JSON can hold) travel along."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    order = sorted(plain, key=lambda name: (-plain[name].element_size(), name))  # so that each lies at its own size
-    parts = [_content(plain[name]) for name in order]
+    parts = {name: one if isinstance(one, Part) else part(one) for name, one in tensors.items()}
+    order = sorted(parts, key=lambda name: (-parts[name].number, name))  # so that each lies at its own size
     header: dict[str, Any] = {"__metadata__": {"notes": json.dumps(notes)}}
     end = 0
-    for name, part in zip(order, parts, strict=True):
-        start, end = end, end + len(part)
-        header[name] = {"dtype": KINDS[plain[name].dtype], "shape": plain[name].shape, "data_offsets": (start, end)}
+    for name in order:
+        start, end = end, end + len(parts[name].content)
+        header[name] = {"dtype": parts[name].kind, "shape": parts[name].shape, "data_offsets": (start, end)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    write_bytes(path, len(text).to_bytes(8, "little"), text, *parts)
+    write_bytes(path, len(text).to_bytes(8, "little"), text, *(parts[name].content for name in order))
 
 
 def _content(tensor: Tensor) -> memoryview:

@@ -74,9 +74,9 @@ def write(model: Model, path: str | Path) -> None:
     model.tidy()
     kept = _kept(model)
     revision = _revision(notes, kept)
-    frozen = {f"encoder.{i}.{name}": tensor for i, one in enumerate(weights) for name, tensor in one.tensors.items()}
+    frozen = {f"encoder.{i}.{name}": part for i, one in enumerate(weights) for name, part in one.parts.items()}
     lightfile.forget(model.revision)  # before the new file: what is erased must not outlive it
-    write_tensors(Path(path), frozen | kept, {**notes, "revision": revision})
+    write_tensors(Path(path), {**frozen, **kept}, {**notes, "revision": revision})
     model.revision = revision
 
 

@@ -9,15 +9,15 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 
 from fscil.nn.encoders import Encoder
-from fscil.tensors import digest
+from fscil.tensors import Part, digest, part
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Contiguous tensors of an encoder, and the digest of them all."""
+    """The tensors of an encoder as they lie in a file, and the digest of them all."""
 
     state: tuple[tuple[int, int], ...]  # where each tensor lay and how often it had been written to
-    tensors: dict[str, Tensor]
+    parts: dict[str, Part]
     sha256: str
 
 
@@ -30,7 +30,8 @@ def stored(encoder: Encoder) -> Stored:
     known = _ENCODERS.get(encoder)
     if known is None or known.state != state:
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
-        known = _ENCODERS[encoder] = Stored(state, plain, digest(plain))
+        parts = {name: part(tensor) for name, tensor in plain.items()}
+        known = _ENCODERS[encoder] = Stored(state, parts, digest(plain))
     return known
 
 
