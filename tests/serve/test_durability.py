@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from fscil import files
+from fscil.errors import FscilError
 from fscil.serve.app import application
 from fscil.serve.settings import Limits, Settings
 from fscil.serve.store import FAILED, LOST, Store
@@ -132,6 +133,17 @@ def test_whoever_gave_up_does_not_stop_the_writer(store: Store, birds_file: Path
     assert until(lambda: store.fault is not None, 2.0)
     birds_file.write_bytes(content)
     store.submit(lambda model: model.forget("jay"), None).result(5)
+
+
+def test_what_is_left_in_a_closed_folder_costs_one_answer(client: TestClient, birds_file: Path) -> None:
+    """A folder that is closed while a file is written keeps half of it; nobody can remove that either."""
+    left = birds_file.with_name(f"{birds_file.name}.1.partial")
+    left.mkdir()  # which no unlink removes, not even root's
+    assert client.delete("/v1/classes/jay", headers={"If-Match": "*"}).status_code == 507
+    with pytest.raises(FscilError, match="cannot be removed"), modelfile.editing(birds_file):
+        pass
+    left.rmdir()
+    assert client.delete("/v1/classes/jay", headers={"If-Match": "*"}).status_code == 200
 
 
 def test_many_changes_at_once_are_all_kept(store: Store, birds_file: Path) -> None:

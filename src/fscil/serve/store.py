@@ -142,7 +142,7 @@ class Store:
             with modelfile.held(self._path):
                 changes, claimed = _claimed(waiting), True
                 self._answer(changes, self._outcomes(changes))  # the old file gives its room back only after that
-        except FscilError as problem:
+        except Exception as problem:
             LOG.error("the model file cannot be held: %s", problem)
             if not claimed:
                 changes = _claimed(waiting)

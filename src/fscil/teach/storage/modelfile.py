@@ -122,9 +122,13 @@ def held(path: Path) -> Iterator[None]:
 def _remove_partial(path: Path) -> None:
     """Removes what a process that was killed left of this file; another model may be called FILE.more."""
     ours = re.compile(re.escape(path.name) + r"\.\d+\.partial")
-    for file in path.parent.iterdir():
-        if ours.fullmatch(file.name):
-            file.unlink(missing_ok=True)
+    try:
+        for file in path.parent.iterdir():
+            if ours.fullmatch(file.name):
+                file.unlink(missing_ok=True)
+    except OSError as problem:  # it may hold what is about to be erased
+        advice = "remove what ends in .partial, or allow it"
+        raise FscilError(f"what is left beside {path} cannot be removed ({problem.strerror}); {advice}") from problem
 
 
 def load(path: str | Path, like: Model | None = None) -> Model:
