@@ -12,6 +12,7 @@ import httpx2 as httpx
 import pytest
 
 from commands import Fscil
+from fscil.serve.server import _listening
 from fscil.teach.storage import modelfile
 from processes import FSCIL, serving
 from visitors import sent
@@ -33,6 +34,14 @@ def test_it_serves_and_finishes_what_it_accepted(birds_file: Path, hoopoes: list
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) in (0, -signal.SIGTERM)
     assert "hoopoe" in modelfile.load(birds_file).classes
+
+
+def test_an_answer_leaves_at_once() -> None:
+    """Head and body of an answer are sent one after the other; the second must not wait until the first has arrived."""
+    with _listening("127.0.0.1", 0) as door, socket.create_connection(door.getsockname()):
+        line, _ = door.accept()
+        with line:
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.fixture
