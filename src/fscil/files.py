@@ -29,6 +29,10 @@ UNABLE = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EISDIR) 
 ABANDONED = 24 * 3600.0  # seconds after which nobody is still writing a file
 
 
+class DiskFailure(FscilError):
+    """The disk did not take what was written, and nobody knows what else it has lost."""
+
+
 def write_bytes(path: Path, *content: bytes | memoryview) -> None:
     """Replaces a file in one step: a reader sees the old content or the new one, never half of it.
 
@@ -46,11 +50,11 @@ def write_bytes(path: Path, *content: bytes | memoryview) -> None:
         with partial.open("wb") as file:
             file.writelines(content)
             file.flush()
-            os.fsync(file.fileno())
+            _sync(file.fileno(), path)
         if path.exists():
             partial.chmod(stat.S_IMODE(path.stat().st_mode))
         partial.replace(path)
-        _sync_folder(path.parent)
+        _sync_folder(path)
     except OSError as problem:
         _discard(partial)
         if problem.errno in FULL:
@@ -65,12 +69,24 @@ def write_bytes(path: Path, *content: bytes | memoryview) -> None:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync(number: int, path: Path) -> None:
+    """Has the disk take what was written. An error is final: asked again, a kernel may say that all is well."""
+    try:
+        os.fsync(number)
+    except OSError as problem:
+        if problem.errno in (*FULL, *UNABLE):
+            raise
+        raise DiskFailure(
+            f"{path} could not be written: the disk failed ({problem.strerror}); look after it, or choose another place"
+        ) from problem
+
+
+def _sync_folder(path: Path) -> None:
     """Makes a new name in a folder outlast a power cut; without it the old file may come back."""
     try:
-        number = os.open(folder, os.O_RDONLY)
+        number = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(number)
+            _sync(number, path)
         finally:
             os.close(number)
     except OSError as problem:

@@ -6,15 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from fscil.errors import FscilError
 from fscil.files import write_bytes
 
+LARGE = 1_000_000  # bytes of a tensor that is worth remembering
 KINDS = {  # as safetensors calls them
     torch.float64: "F64",
     torch.float32: "F32",
@@ -29,19 +31,33 @@ KINDS = {  # as safetensors calls them
 }
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
+class Part(NamedTuple):
+    """A tensor as it lies in a file."""
+
+    kind: str
+    shape: tuple[int, ...]
+    number: int  # bytes of one number
+    content: memoryview
+
+
+def part(tensor: Tensor) -> Part:
+    """A tensor as it will lie in a file; its numbers are not copied if they lie in order."""
+    plain = tensor.detach().cpu().contiguous()
+    return Part(KINDS[plain.dtype], tuple(plain.shape), plain.element_size(), _content(plain))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor | Part], notes: Mapping[str, Any]) -> None:
     """Tensors as safetensors, without a copy of them in memory; `notes` (anything JSON can hold) travel along."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    order = sorted(plain, key=lambda name: (-plain[name].element_size(), name))  # so that each lies at its own size
-    parts = [_content(plain[name]) for name in order]
+    parts = {name: one if isinstance(one, Part) else part(one) for name, one in tensors.items()}
+    order = sorted(parts, key=lambda name: (-parts[name].number, name))  # so that each lies at its own size
     header: dict[str, Any] = {"__metadata__": {"notes": json.dumps(notes)}}
     end = 0
-    for name, part in zip(order, parts, strict=True):
-        start, end = end, end + len(part)
-        header[name] = {"dtype": KINDS[plain[name].dtype], "shape": plain[name].shape, "data_offsets": (start, end)}
+    for name in order:
+        start, end = end, end + len(parts[name].content)
+        header[name] = {"dtype": parts[name].kind, "shape": parts[name].shape, "data_offsets": (start, end)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    write_bytes(path, len(text).to_bytes(8, "little"), text, *parts)
+    write_bytes(path, len(text).to_bytes(8, "little"), text, *(parts[name].content for name in order))
 
 
 def _content(tensor: Tensor) -> memoryview:
@@ -78,5 +94,29 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     total = hashlib.sha256()
     for name, tensor in tensors.items():
         total.update(name.encode())
-        total.update(_content(tensor.detach().cpu().contiguous()))
+        total = _after(total, tensor)
     return total.hexdigest()
+
+
+class Counted(NamedTuple):
+    """How far a digest had come before a tensor, which state of the tensor was counted in, and the digest after it."""
+
+    before: bytes
+    version: int
+    after: hashlib._Hash
+
+
+_LARGE: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensor -> Counted
+
+
+def _after(total: hashlib._Hash, tensor: Tensor) -> hashlib._Hash:
+    """The digest with one more tensor; a large one that comes at the same place again is not read again."""
+    if tensor.nbytes < LARGE or tensor.is_inference():  # which do not tell whether they were written to
+        total.update(_content(tensor.detach().cpu().contiguous()))
+        return total
+    before = total.digest()
+    known: Counted | None = _LARGE.get(tensor)
+    if known is None or (known.before, known.version) != (before, tensor._version):
+        total.update(_content(tensor.detach().cpu().contiguous()))
+        known = _LARGE[tensor] = Counted(before, tensor._version, total)
+    return known.after.copy()

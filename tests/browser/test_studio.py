@@ -180,6 +180,30 @@ def test_the_map_names_every_class(studio: Any) -> None:
     assert sorted(studio.locator(".map text").all_text_contents()) == sorted(BIRDS)
 
 
+COVERED = """() => {
+    const boxes = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getBoundingClientRect());
+    const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    return boxes(".map text").filter((name) => boxes(".map circle").some((dot) => meet(name, dot))).length;
+}"""
+
+
+def test_on_a_phone_no_name_of_the_map_covers_a_dot(studio: Any) -> None:
+    """Two that are so close that the name of the one would lie on the other."""
+    places = {"telephone": (-0.2, 0.4), "snowman": (-0.1, 0.47), "cup": (0.5, -0.5)}
+    classes = [{"class": name, "photos": 8, "x": x, "y": y} for name, (x, y) in places.items()]
+    studio.route("**/v1/map", lambda route: route.fulfill(json={"revision": "", "share": 0.5, "classes": classes}))
+    studio.set_viewport_size({"width": 390, "height": 844})
+    studio.click("nav >> text=Map")
+    studio.wait_for_selector(".map text")
+    assert studio.evaluate(COVERED) == 0
+
+
+def test_on_a_phone_the_two_ways_to_ask_stand_beside_each_other(studio: Any) -> None:
+    studio.set_viewport_size({"width": 390, "height": 844})
+    tops = {studio.locator(f"[data-{way}=ask]").bounding_box()["y"] for way in ("choose", "camera")}
+    assert len(tops) == 1
+
+
 def test_the_camera_teaches(studio: Any, birds_file: Path) -> None:
     studio.click("[data-camera=teach]")
     for shot in (1, 2):

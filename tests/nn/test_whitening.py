@@ -84,3 +84,11 @@ def test_states_of_before_there_was_a_centre_are_loaded() -> None:
     state = {name: value for name, value in branch.state_dict().items() if name != "centre"}
     branch.load_state_dict(state)
     assert not branch.centre.any()
+
+
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (0, 3), (11, 2)])
+def test_any_matrix_but_the_identity_whitens(row: int, column: int) -> None:
+    branch = Branch("B", Encoder(nn.Sequential(), 12, 0, nn.Identity()), "cosine")
+    assert not branch.whitens
+    branch.whitening[row, column] += 0.5
+    assert branch.whitens

@@ -1,6 +1,7 @@
 """Changes through the service: corrected, taken back, renamed, forgotten, erased, undone; never half, never unseen."""
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
@@ -119,6 +120,20 @@ def test_an_erased_class_is_final(client: TestClient, birds_file: Path, hoopoes:
     content = birds_file.read_bytes()
     assert not any(secret in content for secret in (b"hoopoe", *map(bytes.fromhex, digests)))
     assert client.delete("/v1/classes/hoopoe?erase=true", headers=tag(client)).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["jay/photos/" + 32 * "0", "jay/photos/x", "a/b", "50%2F", "jay/photos"])
+def test_a_name_that_looks_like_a_path_is_a_name(client: TestClient, hoopoes: list[Path], name: str) -> None:
+    """`/` and `%` in a name are written as `%2F` and `%25`; then nothing of it is taken for a part of the path."""
+    path = f"/v1/classes/{quote(name, safe='')}"
+    assert client.post(f"{path}/photos", files=sent(hoopoes[:2])).json()["class"] == name
+    first, second = (photo["digest"] for photo in client.get(f"{path}/photos").json()["photos"])
+    assert client.delete(f"{path}/photos/{first}").json()["sources"] == [name]
+    assert client.patch(path, json={"name": f"{name}!"}, headers=tag(client)).json()["class"] == f"{name}!"
+    path += "%21"
+    assert client.get(f"{path}/photos").json()["photos"][0]["digest"] == second
+    assert client.delete(path, headers=tag(client)).json()["class"] == f"{name}!"
+    assert names(client) == ["crow", "jay", "kite", "owl", "robin", "wren"]
 
 
 def forms(client: TestClient, headers: dict[str, str]) -> list[Response]:

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,9 +12,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from fscil import files
+from fscil.errors import FscilError
 from fscil.serve.app import application
 from fscil.serve.settings import Limits, Settings
-from fscil.serve.store import Store
+from fscil.serve.store import FAILED, LOST, Store
 from fscil.teach.knowledge.model import Model
 from fscil.teach.storage import modelfile
 from visitors import sent, until
@@ -80,18 +81,69 @@ def test_a_full_disk_costs_one_answer(
     assert client.post("/v1/classes/hoopoe/photos", files=sent(hoopoes[:2])).status_code == 201
 
 
+def failing(of: Callable[[int], bool]) -> Callable[[int], None]:
+    """An fsync that fails for some kind of file, as on a disk that dies."""
+
+    def sync(number: int) -> None:
+        if of(os.fstat(number).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+
+    return sync
+
+
+def test_after_a_failed_sync_nothing_is_changed_any_more(
+    client: TestClient, birds_file: Path, hoopoes: list[Path], album: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel tells such an error once; whoever asks again may hear that all is well, and nothing is."""
+    before = birds_file.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "fsync", failing(stat.S_ISREG))
+        answer = client.post("/v1/classes/hoopoe/photos", files=sent(hoopoes[:2]))
+    assert (answer.status_code, answer.json()["detail"]) == (507, LOST)
+    again = client.post("/v1/classes/hoopoe/photos", files=sent(hoopoes[:2]))
+    assert (again.status_code, again.json()["detail"]) == (507, FAILED)
+    assert client.delete("/v1/classes/jay", headers={"If-Match": "*"}).status_code == 507
+    assert (birds_file.read_bytes(), list(birds_file.parent.glob("*.partial"))) == (before, [])
+    assert (client.get("/ready").status_code, client.get("/ready").json()["detail"]) == (503, FAILED)
+    assert client.post("/v1/predict", files=sent([album / "owl" / "1.png"])).json()["answers"][0]["class"] == "owl"
+    with TestClient(application(Settings(birds_file)), base_url="http://localhost") as restarted:
+        assert restarted.post("/v1/classes/hoopoe/photos", files=sent(hoopoes[:2])).status_code == 201
+
+
 def test_a_folder_that_cannot_be_synced_is_no_success(
     client: TestClient, hoopoes: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(number: int) -> None:
-        if stat.S_ISDIR(os.fstat(number).st_mode):
-            raise OSError(errno.EIO, "Input/output error")
-
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "fsync", broken)
+        patch.setattr(files.os, "fsync", failing(stat.S_ISDIR))
         answer = client.post("/v1/classes/hoopoe/photos", files=sent(hoopoes[:2]))
     assert (answer.status_code, answer.json()["detail"][:23]) == (500, "the change was made, bu")
     assert until(lambda: client.get("/v1/model").json()["classes"] == 7, 1.0)
+    assert client.delete("/v1/classes/jay", headers={"If-Match": "*"}).json()["detail"] == FAILED
+
+
+def test_whoever_gave_up_does_not_stop_the_writer(store: Store, birds_file: Path) -> None:
+    """The file cannot be read when the turn comes of a change that nobody waits for any more."""
+    content = birds_file.read_bytes()
+    with modelfile.held(birds_file):
+        waiting = store.submit(lambda model: model.forget("jay"), None)
+        assert not until(waiting.running, 0.5)
+        assert waiting.cancel()
+        with birds_file.open("r+b") as file:
+            file.truncate(100)
+    assert until(lambda: store.fault is not None, 2.0)
+    birds_file.write_bytes(content)
+    store.submit(lambda model: model.forget("jay"), None).result(5)
+
+
+def test_what_is_left_in_a_closed_folder_costs_one_answer(client: TestClient, birds_file: Path) -> None:
+    """A folder that is closed while a file is written keeps half of it; nobody can remove that either."""
+    left = birds_file.with_name(f"{birds_file.name}.1.partial")
+    left.mkdir()  # which no unlink removes, not even root's
+    assert client.delete("/v1/classes/jay", headers={"If-Match": "*"}).status_code == 507
+    with pytest.raises(FscilError, match="cannot be removed"), modelfile.editing(birds_file):
+        pass
+    left.rmdir()
+    assert client.delete("/v1/classes/jay", headers={"If-Match": "*"}).status_code == 200
 
 
 def test_many_changes_at_once_are_all_kept(store: Store, birds_file: Path) -> None:

@@ -76,7 +76,10 @@ def test_kills_cost_no_promise(place: Path) -> None:
 
 @pytest.mark.parametrize("fault", faults.FAULTS)
 def test_a_fault_costs_no_promise(place: Path, fault: str) -> None:
-    assert faults.FAULTS[fault](place, 1) == []
+    try:
+        assert faults.FAULTS[fault](place, 1) == []
+    except faults.Unable as reason:
+        pytest.skip(str(reason))
 
 
 def test_hostile_visitors_do_not_hold_up_others(place: Path) -> None:

@@ -116,6 +116,14 @@ class Branch(nn.Module):
         f = (pooled - self.centre) @ self.whitening
         return F.normalize(f, dim=1) if self.unit_means else f
 
+    @property
+    def whitens(self) -> bool:
+        """Whether features are whitened by any matrix but the identity; the first row of most others tells at once."""
+        matrix = self.whitening
+        if matrix[0, 0] != 1 or matrix[0, 1:].any():
+            return True
+        return not torch.equal(matrix, torch.eye(len(matrix), device=matrix.device))
+
     @torch.no_grad()
     def whiten(self, pooled: Tensor, labels: Tensor, shrinkage: float = 0.0) -> Tensor:
         """Fits the whitening to pooled features (n, dim) and gives them whitened; shrinkage 0: what the data ask for.

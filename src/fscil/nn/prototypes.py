@@ -107,9 +107,10 @@ class Prototypes(nn.Module):
         if label not in self._row:
             self._append(label)
             order = self.labels[: self.size].argsort(stable=True)
-            for name in BUFFERS:
-                getattr(self, name)[: self.size] = getattr(self, name)[order]
-            self._index()
+            if not torch.equal(order, torch.arange(self.size, device=order.device)):  # most come in at the end
+                for name in BUFFERS:
+                    getattr(self, name)[: self.size] = getattr(self, name)[order]
+                self._index()
         at = self._row[label]
         self.sums[at], self.counts[at], self.bias[at] = row.total.to(self.sums), row.photos, row.bias
 

@@ -88,7 +88,7 @@ def _same_query(branches: Sequence[Branch]) -> bool:
     related = first.relation == "cosine" and all(b.relation == "euclid" for b in others)
     if not same or not related or any(b.unit_means or b.centre.any() for b in branches):
         return False
-    return float(first.feature_scale) == 1 and torch.equal(first.whitening, torch.eye(first.encoder.dim))
+    return float(first.feature_scale) == 1 and not first.whitens
 
 
 def _product(query: Tensor, keys: Tensor) -> Tensor:

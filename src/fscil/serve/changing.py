@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from fscil.serve import words
 from fscil.serve.forms import PHOTOS, SOME_PHOTOS, form
+from fscil.serve.paths import CLASS
 from fscil.serve.problems import Problem, documented
 from fscil.serve.service import Served, unreadable
 from fscil.serve.shapes import CorrectionFacts, LessonFacts
@@ -46,7 +47,7 @@ def known_class(model: Model, name: str) -> Name:
 
 
 @routes.post(
-    "/classes/{name:path}/photos",
+    f"{CLASS}/photos",
     summary="Teach a class, new or known",
     openapi_extra=SOME_PHOTOS,
     responses={201: {"model": LessonFacts, "description": "The class is new"}, **documented(409, 412, 422)},
@@ -111,7 +112,7 @@ async def correct(service: Served, request: Request, response: Response, if_matc
 
 
 @routes.delete(
-    "/classes/{name:path}/photos/{digest}",
+    f"{CLASS}/photos/{{digest}}",
     summary="Take one photo back, as if it had never been taught",
     responses=documented(409, 412, 422),
 )

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 from fscil.errors import FscilError
 from fscil.serve import words
 from fscil.serve.changing import Erase, IfMatch, known_class, revisions
+from fscil.serve.paths import CLASS
 from fscil.serve.problems import Problem, documented
 from fscil.serve.service import Served
 from fscil.serve.shapes import Forgotten, NewName, Renamed, Undone
@@ -25,7 +26,7 @@ def needed(tags: str | None) -> Revisions:
     return revisions(tags)
 
 
-@routes.patch("/classes/{name:path}", summary="Rename a class", responses=documented(409, 412, 422))
+@routes.patch(CLASS, summary="Rename a class", responses=documented(409, 412, 422))
 async def rename(service: Served, response: Response, name: str, new: NewName, if_match: IfMatch = None) -> Renamed:
     expected, called = needed(if_match), class_name(new.name)
     check_name(called)
@@ -41,7 +42,7 @@ async def rename(service: Served, response: Response, name: str, new: NewName, i
     return Renamed.model_validate({"revision": words.tag(response, done.model), "class": done.value})
 
 
-@routes.delete("/classes/{name:path}", summary="Forget or erase a class", responses=documented(409, 412, 422))
+@routes.delete(CLASS, summary="Forget or erase a class", responses=documented(409, 412, 422))
 async def forget(
     service: Served, response: Response, name: str, erase: Erase = False, if_match: IfMatch = None
 ) -> Forgotten:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fscil.serve.paths import spelled
 from fscil.serve.problems import Problem, answer
 from fscil.serve.service import Service
 from fscil.serve.settings import Settings, is_loopback
@@ -42,6 +43,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["path"] = spelled(scope)  # here and not in the routes: who is let in is decided by the same path
         visit = Visit(scope, receive, send, self._settings)
         try:
             _check(scope, self._settings)

@@ -15,6 +15,7 @@ from fscil.serve import words
 from fscil.serve.asking import can_explain
 from fscil.serve.changing import Digest, known_class
 from fscil.serve.forms import SOME_PHOTOS
+from fscil.serve.paths import CLASS
 from fscil.serve.problems import PhotoProblem, Problem, documented
 from fscil.serve.service import Served
 from fscil.serve.settings import MEGABYTE
@@ -32,7 +33,7 @@ BINARY = {"schema": {"type": "string", "format": "binary"}}
 routes = APIRouter(prefix="/v1")
 
 
-@routes.get("/classes/{name:path}/photos", summary="The photos a class was taught from")
+@routes.get(f"{CLASS}/photos", summary="The photos a class was taught from")
 async def class_photos(service: Served, response: Response, name: str) -> ClassPhotos:
     model = service.model
     return await to_thread(_photos, model, known_class(model, name), words.tag(response, model))

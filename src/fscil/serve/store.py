@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fscil.errors import FscilError
+from fscil.files import DiskFailure
 from fscil.serve.problems import Problem
 from fscil.teach.knowledge.model import Model
 from fscil.teach.storage import modelfile
@@ -24,6 +27,8 @@ from fscil.teach.storage import modelfile
 LOOK_AGAIN = 0.2  # seconds between two looks at the file
 PATIENCE = 60.0  # seconds for the last change; another process may hold the file
 AT_ONCE = 64  # changes that are written together
+LOST = "the change could not be saved, and nothing was changed"
+FAILED = "the disk failed; the service changes nothing until somebody has looked after it and started the service again"
 LOG = logging.getLogger("fscil.serve")
 
 Revisions = Sequence[str] | None  # of which one has to be the model's; None: any
@@ -57,6 +62,7 @@ class Store:
         self._file = _identity(path)
         self._model = _warm(modelfile.load(path))
         self.fault: str | None = None  # why the file could not be read last time
+        self.failed = False  # whether the disk did: then nothing is changed any more
 
     @property
     def path(self) -> Path:
@@ -131,19 +137,32 @@ class Store:
         self.fault = None
 
     def _make(self, waiting: Sequence[Change]) -> None:
-        changes: list[Change] = []  # those whose senders still wait when the file is ours
+        claimed = False
         try:
             with modelfile.held(self._path):
+                changes, claimed = _claimed(waiting), True
+                self._answer(changes, self._outcomes(changes))  # the old file gives its room back only after that
+        except Exception as problem:
+            LOG.error("the model file cannot be held: %s", problem)
+            if not claimed:
                 changes = _claimed(waiting)
-                self._refresh()
-                model, outcomes = self._applied(changes)
-                if model is not self._model:
-                    self._save(model)
+                self._answer(changes, [Problem(507, LOST)] * len(changes))
+
+    def _outcomes(self, changes: Sequence[Change]) -> list[Any]:
+        """Of each change what came of it, once the disk has it."""
+        try:
+            if self.failed:
+                raise Problem(507, FAILED)
+            self._refresh()
+            model, outcomes = self._applied(changes)
+            if model is not self._model:
+                self._save(model)
         except Exception as problem:
             LOG.error("a change could not be saved: %s", problem)
-            changes = changes or _claimed(waiting)
-            lost = Problem(507, "the change could not be saved, and nothing was changed")
-            outcomes = [problem if isinstance(problem, Problem) else lost] * len(changes)
+            outcomes = [problem if isinstance(problem, Problem) else Problem(507, LOST)] * len(changes)
+        return outcomes
+
+    def _answer(self, changes: Sequence[Change], outcomes: Sequence[Any]) -> None:
         for change, outcome in zip(changes, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 change.done.set_exception(outcome)
@@ -154,6 +173,7 @@ class Store:
         try:
             modelfile.write(model, self._path)
         except FscilError as problem:
+            self.failed = self.failed or isinstance(problem, DiskFailure)
             if _identity(self._path) != self._file:
                 why = "the change was made, but the disk failed: it may not outlast a power cut"
                 raise Problem(500, why) from problem
@@ -190,7 +210,7 @@ def _differ(before: Model, after: Model) -> bool:
 def _warm(model: Model) -> Model:
     """A model that computes nothing of its own when it is asked, so that many may ask it at once."""
     if model.names:
-        nothing = [branch.prototypes.means()[:1] for branch in model.branches]
+        nothing = [torch.zeros(1, branch.encoder.dim) for branch in model.branches]
         model.scores(nothing)
         model.evidence(nothing)
     return model

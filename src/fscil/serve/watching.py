@@ -8,6 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from fscil.serve.problems import Problem, documented
 from fscil.serve.service import Served
 from fscil.serve.shapes import Status
+from fscil.serve.store import FAILED
 
 routes = APIRouter()
 
@@ -25,6 +26,8 @@ async def ready(service: Served) -> Status:
         raise Problem(503, "the service is stopping", headers={"Retry-After": "1"})
     if service.store.fault is not None:
         raise Problem(503, "the model file cannot be read; questions are answered from its last state")
+    if service.store.failed:
+        raise Problem(503, FAILED)
     return Status(status="ready")
 
 

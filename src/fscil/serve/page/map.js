@@ -21,25 +21,27 @@ export async function show() {
 function drawing(classes, room) {
   const [width, height] = [Math.max(300, room - 40), room < 600 ? 480 : 560];
   const at = ({ x, y }) => [width / 2 + x * (width / 2 - EDGE), height / 2 - y * (height / 2 - EDGE)];
-  const taken = []; // boxes of names
+  const taken = []; // boxes of dots and of names: middle, half the width, half the height
   const dots = classes.map((one) => {
-    const [x, y] = at(one);
-    return svg("circle", { cx: x, cy: y, r: 4 + Math.min(6, Math.sqrt(one.photos)) });
+    const [[x, y], r] = [at(one), 4 + Math.min(6, Math.sqrt(one.photos))];
+    taken.push([x, y, r, r]);
+    return svg("circle", { cx: x, cy: y, r });
   });
   const names = classes.map((one) => {
     const [x, y] = at(one);
-    return svg("text", { x, y: free(taken, x, y, one.class.length * 8), "text-anchor": "middle" }, one.class);
+    return svg("text", { x, y: free(taken, x, y, one.class.length * 4), "text-anchor": "middle" }, one.class);
   });
   const title = svg("title", {}, "Map of the classes; the closest pairs are listed below");
   const map = svg("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, role: "img" }, title, ...dots, ...names);
   return el("div", { class: "panel sheet" }, map);
 }
 
-/** A height near a dot at which a name covers no other. */
-function free(taken, x, y, width) {
+/** A height near a dot at which a name covers no other name and no dot. */
+function free(taken, x, y, half) {
   for (const height of [y - 15, y + 25, y - 30, y + 40, y - 45, y + 55]) {
-    if (taken.some(([left, top, wide]) => Math.abs(left - x) < (wide + width) / 2 && Math.abs(top - height) < 15)) continue;
-    taken.push([x, height, width]);
+    const middle = height - 5; // of the letters, which stand on their line
+    if (taken.some(([left, top, wide, high]) => Math.abs(left - x) < wide + half && Math.abs(top - middle) < high + 8)) continue;
+    taken.push([x, middle, half, 8]);
     return height;
   }
   return y - 15;

@@ -109,10 +109,9 @@ def odd_photos(model: Model, name: Name) -> list[bytes]:
     on lessons of as many photos drawn from the classes whose features are remembered, and if it would not be recognised
     had it not been taught: base classes were whitened by their own photos and lie closer together than new ones.
     """
-    photos = [photo for photo in model.photos.get(model.label(name), ()) if photo in model.memory]
-    groups = [
-        [p for p in known if p in model.memory] for label, known in model.photos.items() if label != model.label(name)
-    ]
+    own = model.label(name)
+    photos = [photo for photo in model.photos.get(own, ()) if photo in model.memory]
+    groups = [[p for p in known if p in model.memory] for label, known in model.photos.items() if label != own]
     size = min(len(photos), LARGEST, sorted(map(len, groups))[-FEWEST] if len(groups) >= FEWEST else 0)
     if size < FEWEST:
         return []

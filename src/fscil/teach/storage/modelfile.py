@@ -33,7 +33,7 @@ from fscil.teach.names import NONE
 from fscil.teach.storage import lightfile
 from fscil.teach.storage.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
 from fscil.teach.storage.locks import locked
-from fscil.teach.storage.stored import stored
+from fscil.teach.storage.stored import Stored, stored
 from fscil.tensors import digest, write_tensors
 
 FORMAT = 2
@@ -55,11 +55,12 @@ def write(model: Model, path: str | Path) -> None:
     """Writes a model in one step: a reader finds the old file or the new one, never half of it."""
     shared = _shared(model)
     place = {id(encoder): i for i, encoder in enumerate(shared)}
+    weights = [stored(encoder) for encoder in shared]
     notes = {
         "format": FORMAT,
         "program": f"fscil {fscil.__version__}",
         "origin": asdict(model.origin),
-        "encoders": _encoder_notes(model),
+        "encoders": _encoder_notes(shared, weights),
         "branches": [_branch_notes(branch, place[id(branch.encoder)]) for branch in model.branches],
         "view": None if model.framing is None else _view(model.framing),
         "classes": [[label, name] for label, name in model.names.items()],
@@ -73,9 +74,9 @@ def write(model: Model, path: str | Path) -> None:
     model.tidy()
     kept = _kept(model)
     revision = _revision(notes, kept)
-    weights = {f"encoder.{i}.{n}": t for i, encoder in enumerate(shared) for n, t in stored(encoder).tensors.items()}
+    frozen = {f"encoder.{i}.{name}": part for i, one in enumerate(weights) for name, part in one.parts.items()}
     lightfile.forget(model.revision)  # before the new file: what is erased must not outlive it
-    write_tensors(Path(path), weights | kept, {**notes, "revision": revision})
+    write_tensors(Path(path), {**frozen, **kept}, {**notes, "revision": revision})
     model.revision = revision
 
 
@@ -121,9 +122,13 @@ def held(path: Path) -> Iterator[None]:
 def _remove_partial(path: Path) -> None:
     """Removes what a process that was killed left of this file; another model may be called FILE.more."""
     ours = re.compile(re.escape(path.name) + r"\.\d+\.partial")
-    for file in path.parent.iterdir():
-        if ours.fullmatch(file.name):
-            file.unlink(missing_ok=True)
+    try:
+        for file in path.parent.iterdir():
+            if ours.fullmatch(file.name):
+                file.unlink(missing_ok=True)
+    except OSError as problem:  # it may hold what is about to be erased
+        advice = "remove what ends in .partial, or allow it"
+        raise FscilError(f"what is left beside {path} cannot be removed ({problem.strerror}); {advice}") from problem
 
 
 def load(path: str | Path, like: Model | None = None) -> Model:
@@ -172,8 +177,8 @@ def _shared(model: Model) -> list[Encoder]:
     return list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
 
 
-def _encoder_notes(model: Model) -> list[dict[str, Any]]:
-    return [{"dim": encoder.dim, "sha256": stored(encoder).sha256} for encoder in _shared(model)]
+def _encoder_notes(encoders: Sequence[Encoder], weights: Sequence[Stored]) -> list[dict[str, Any]]:
+    return [{"dim": encoder.dim, "sha256": one.sha256} for encoder, one in zip(encoders, weights, strict=True)]
 
 
 def _view(framing: Framing) -> dict[str, Any]:
@@ -187,7 +192,7 @@ def _branch_notes(branch: Branch, encoder: int) -> dict[str, Any]:
 
 def _branch_tensors(branch: Branch) -> dict[str, Tensor]:
     kept = {name: getattr(branch, name) for name in SCALARS}
-    if not torch.equal(branch.whitening, torch.eye(len(branch.whitening))):
+    if branch.whitens:
         kept["whitening"] = branch.whitening
     if branch.centre.any():
         kept["centre"] = branch.centre
@@ -214,7 +219,9 @@ def _same_encoders(notes: Any, like: Model | None) -> bool:
     if like is None or like.framing is None or not isinstance(notes, dict):
         return False
     there = notes.get("encoders"), notes.get("view"), notes.get("origin", {}).get("encoder")
-    return there == (_encoder_notes(like), json.loads(json.dumps(_view(like.framing))), like.origin.encoder)
+    shared = _shared(like)
+    ours = _encoder_notes(shared, [stored(encoder) for encoder in shared])
+    return there == (ours, json.loads(json.dumps(_view(like.framing))), like.origin.encoder)
 
 
 def _model(tensors: dict[str, Tensor], notes: dict[str, Any], like: Model | None) -> Model:
