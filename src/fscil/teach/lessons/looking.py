@@ -49,7 +49,7 @@ def glance(model: Model, sources: Sequence[Source], title: str = "") -> Glance:
 
 
 def look(model: Model, sources: Sequence[Source], title: str = "", turn: Collection[int] = ()) -> Seen:
-    """Reads and encodes photos; those at the positions `turn` also turned by 90, 180 and 270 degrees (first branch)."""
+    """Reads and encodes photos; those at the positions `turn` also turned by 90, 180 and 270 degrees (last branch)."""
     seen = Seen()
     for batch, images in _encoded(model, sources, title, seen):
         names = digests(batch.crops)
@@ -89,7 +89,7 @@ def _turned(model: Model, images: Tensor, positions: list[int], turn: Collection
     rows = [row for row, position in enumerate(positions) if position in turn]
     if not rows:
         return {}
-    around = torch.stack([model.embed(torch.rot90(images[rows], k, (-2, -1)))[0] for k in TURNS], 1)
+    around = torch.stack([model.embed(torch.rot90(images[rows], k, (-2, -1)))[-1] for k in TURNS], 1)
     return {positions[row]: features for row, features in zip(rows, around, strict=True)}
 
 
