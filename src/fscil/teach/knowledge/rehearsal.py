@@ -73,10 +73,10 @@ def hiding_turns(means: Tensor, number: int) -> Tensor:
     """In which of a number of folds each class with means (k, d) is hidden (k,): in every other one with relatives."""
     unit = F.normalize(means.float(), dim=1)
     likeness, turns, size = unit @ unit.T, torch.full((len(means),), -1), len(means) // number
-    for turn in range(0, number, 2):
+    for turn in range(1, number, 2):
         left = (turns < 0).nonzero()[:, 0]
         turns[left[likeness[left[0], left].topk(size).indices]] = turn
-    left, others = (turns < 0).nonzero()[:, 0], torch.arange(1, number, 2)
+    left, others = (turns < 0).nonzero()[:, 0], torch.arange(0, number, 2)
     turns[left] = others[torch.arange(len(left)) % len(others)]
     return turns
 
