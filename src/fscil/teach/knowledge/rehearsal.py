@@ -59,7 +59,8 @@ class Fold:
 def folds(rows: Tensor, held: Tensor | None = None, means: Tensor | None = None) -> list[Fold]:
     """Every class is hidden once, every photo kept aside once; `held` (n,): the only photos that were not trained on.
 
-    Relatives are found by the class means (k, d), if these are given. The more is left to fit to, the more a rehearsal is like the model, and the fewer the photos, the more it matters.
+    Relatives are found by the class means (k, d), if these are given. The more is left to fit to, the more a rehearsal
+    is like the model, and the fewer the photos, the more it matters.
     """
     number = min(FOLDS if len(rows) <= SOME else FOLDS // 2, int(rows.max()) + 1)
     if number < 2:
@@ -81,9 +82,7 @@ def hiding_turns(means: Tensor, number: int) -> Tensor:
     return turns
 
 
-def fold_of(
-    rows: Tensor, number: int, turn: int, held: Tensor | None = None, hiding: Tensor | None = None
-) -> Fold:
+def fold_of(rows: Tensor, number: int, turn: int, held: Tensor | None = None, hiding: Tensor | None = None) -> Fold:
     """One of a number of folds; `hiding` (k,) says in which of them a class is hidden, by default they take turns."""
     hidden = (rows % number if hiding is None else hiding[rows]) == turn
     several = rows.bincount()[rows] > 2
