@@ -12,8 +12,10 @@ from torch import Tensor
 
 from albums import empty_model
 from fscil import Classifier
+from fscil.nn.branches import Branch
 from fscil.teach.base import learning
 from fscil.teach.knowledge import calibration
+from fscil.teach.knowledge.backbones import Features
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.rehearsal import Rehearsal, folds, hiding_turns
 from fscil.teach.lessons import corrections, looking, teaching
@@ -47,6 +49,12 @@ def test_length_is_evidence_and_changes_no_score(stretched: Model, hoopoes: list
     torch.testing.assert_close(stretched.scores(shorter), stretched.scores(features))
     bias = stretched.evidence([0 * f for f in features])
     torch.testing.assert_close(stretched.evidence(shorter) - bias, (stretched.evidence(features) - bias) / 2)
+
+
+def test_mirror_images_count_alike_and_lengths_are_averaged() -> None:
+    branch = Branch("B", Features(2), "cosine", "flip", unit=True, length=0.0)
+    long, short = torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    torch.testing.assert_close(branch.average([long, short]), torch.full((1, 2), 2.0 * 0.5**0.5))
 
 
 def test_class_means_are_those_of_directions(stretched: Model, album: Path) -> None:

@@ -111,8 +111,14 @@ class Branch(nn.Module):
         return self.average(self.looks(images, encoder))
 
     def average(self, features: Iterable[Tensor]) -> Tensor:
-        """The encoder's features of the test views, each (n, dim), as one."""
-        return torch.stack([self.scaled(f) for f in features]).mean(0)
+        """The encoder's features of the test views, each (n, dim), as one; where lengths are looked at, of mean length.
+
+        All views then count alike: it is directions that are averaged.
+        """
+        seen = torch.stack([self.scaled(f) for f in features])
+        if self.length is None or len(seen) == 1:
+            return seen.mean(0)
+        return F.normalize(F.normalize(seen, dim=2).mean(0), dim=1) * seen.norm(dim=2, keepdim=True).mean(0)
 
     def embed(self, images: Tensor) -> Tensor:
         """Features (n, dim) as they are compared: averaged over the test views and whitened."""
