@@ -118,7 +118,8 @@ class Branch(nn.Module):
         seen = torch.stack([self.scaled(f) for f in features])
         if self.length is None or len(seen) == 1:
             return seen.mean(0)
-        return F.normalize(F.normalize(seen, dim=2).mean(0), dim=1) * seen.norm(dim=2, keepdim=True).mean(0)
+        lengths: Tensor = seen.norm(dim=2, keepdim=True).mean(0)
+        return F.normalize(F.normalize(seen, dim=2).mean(0), dim=1) * lengths
 
     def embed(self, images: Tensor) -> Tensor:
         """Features (n, dim) as they are compared: averaged over the test views and whitened."""
