@@ -157,7 +157,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         branches = self.model_.branches
         first = {id(branch.encoder): position for position, branch in reversed(list(enumerate(branches)))}
         features = self._features(X, asked=False)
-        return torch.cat([features[position] for position in sorted(first.values())], 1).numpy()
+        return torch.cat([branches[at].counted(features[at]) for at in sorted(first.values())], 1).numpy()
 
     def unteach(self, X: Any, y: ArrayLike) -> Classifier:
         """Takes photos X back out of their classes y, as if never taught; a class without photos is forgotten.

@@ -55,7 +55,7 @@ def test_a_model_comes_back_as_it_was(birds: Model, birds_file: Path, hoopoes: l
 
 def test_the_metadata_tell_what_it_is(birds_file: Path) -> None:
     notes = notes_of(birds_file)
-    assert notes["format"] == 2
+    assert notes["format"] == 3
     assert [name for _, name in notes["classes"]] == list(BIRDS)
     assert notes["origin"]["encoder"] == "tiny"
     assert notes["origin"]["licence"]
@@ -95,7 +95,7 @@ def test_erasing_leaves_no_byte_of_the_class(birds_file: Path, hoopoes: list[Pat
 
 
 def test_a_newer_file_is_refused_politely(birds_file: Path) -> None:
-    rewritten(birds_file, lambda notes, tensors: notes.update(format=3, brain="larger"))
+    rewritten(birds_file, lambda notes, tensors: notes.update(format=4, brain="larger"))
     with pytest.raises(FscilError, match="a newer version of fscil wrote it; update with pip install -U fscil"):
         modelfile.load(birds_file)
 

@@ -38,7 +38,7 @@ class Clock:
     [
         ("prototypes", 0.5, 1.0, 1.0),
         ("prototypes", 0.01, 20.0, 1.0),
-        ("auto", 0.5, 1.0, 0.1),  # a map is tried
+        ("auto", 0.5, 1.0, 0.04),  # a map is tried
         ("auto", 0.5, 1.0, 10.0),  # a map would take too long
         ("transfer", 0.5, 1.0, 10.0),
     ],
@@ -54,7 +54,7 @@ def test_learning_takes_about_as_long_as_announced(
     names, began = [source.parent.name for source in sources], clock.now
     clock.now += 5.0  # the encoder was loaded
     learning.learn(empty_model(), sources, names, strength, settings=QUICK, tell=told.append, began=began)
-    assert ("map is tried" in told[0]) == (task == 0.1)
+    assert ("map is tried" in told[0]) == (task == 0.04)
     assert (clock.now - began) / 2 < _announced(told[0]) < 2 * (clock.now - began)
 
 

@@ -151,10 +151,10 @@ def test_auto_tries_a_map_where_the_photos_suffice_and_it_costs_little() -> None
     many = [name for name in (*BIRDS, "rook", "tern") for _ in range(6)]
     plan = planning.plan_for(model, many, "auto", 0)
     assert (plan.strength, plan.trial, plan.why) == ("prototypes", True, "8 classes with 48 photos")
-    assert planning.affordable(plan, planning.Estimate(1.0, 47.0, 1.0, 10.0), 3.0, told.append) == plan
-    assert not planning.affordable(plan, planning.Estimate(1.0, 47.0, 1.0, 12.0), 3.0, told.append).trial
+    assert planning.affordable(plan, planning.Estimate(1.0, 47.0, 1.0, 4.0), 3.0, told.append) == plan
+    assert not planning.affordable(plan, planning.Estimate(1.0, 47.0, 1.0, 5.0), 3.0, told.append).trial
     assert told == [
-        "prototypes: 8 classes with 48 photos; about 61 s, and a trained map is tried",
+        "prototypes: 8 classes with 48 photos; about 55 s, and a trained map is tried",
         "prototypes: 8 classes with 48 photos; about 51 s; "
         "--strength transfer also tries a trained map, which takes longer",
     ]

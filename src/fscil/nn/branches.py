@@ -78,9 +78,12 @@ class Branch(nn.Module):
         weight: float = 1.0,
         unit: bool = False,
         unit_means: bool = False,
+        length: float | None = None,
     ):
         super().__init__()
         self.name, self.relation, self.views, self.unit, self.unit_means = name, relation, views, unit, unit_means
+        self.length = length  # of most features as the encoder makes them; 0: not fitted; None: it is not looked at
+        self.stretched = length is not None  # features keep their lengths: a short one shows little of any class
         self.encoder = encoder
         self.prototypes = Prototypes(encoder.dim)
         self.register_buffer("weight", torch.tensor(weight))
@@ -97,24 +100,49 @@ class Branch(nn.Module):
 
     def scaled(self, f: Tensor) -> Tensor:
         """The encoder's features (n, dim) on the scale at which relations are measured."""
-        return self.feature_scale * (F.normalize(f, dim=1) if self.unit else f)
+        return self.feature_scale * (F.normalize(f, dim=1) if self.unit and self.length is None else f)
+
+    def looks(self, images: Tensor, encoder: Encoder | None = None) -> list[Tensor]:
+        """What the encoder makes of each test view, (n, dim)."""
+        return [(encoder or self.encoder)(view) for view in test_views(images, self.views)]
 
     def pooled(self, images: Tensor, encoder: Encoder | None = None) -> Tensor:
         """Features (n, dim) averaged over the test views."""
-        return self.average([(encoder or self.encoder)(view) for view in test_views(images, self.views)])
+        return self.average(self.looks(images, encoder))
 
     def average(self, features: Iterable[Tensor]) -> Tensor:
-        """The encoder's features of the test views, each (n, dim), as one."""
-        return torch.stack([self.scaled(f) for f in features]).mean(0)
+        """The encoder's features of the test views, each (n, dim), as one; where lengths are looked at, of mean length.
+
+        All views then count alike: it is directions that are averaged.
+        """
+        seen = torch.stack([self.scaled(f) for f in features])
+        if self.length is None or len(seen) == 1:
+            return seen.mean(0)
+        lengths: Tensor = seen.norm(dim=2, keepdim=True).mean(0)
+        return F.normalize(F.normalize(seen, dim=2).mean(0), dim=1) * lengths
 
     def embed(self, images: Tensor) -> Tensor:
         """Features (n, dim) as they are compared: averaged over the test views and whitened."""
         return self.whitened(self.pooled(images))
 
     def whitened(self, pooled: Tensor) -> Tensor:
-        """Pooled features (n, dim) centred and whitened and, for `unit_means`, of length 1 before means are taken."""
-        f = (pooled - self.centre) @ self.whitening
-        return F.normalize(f, dim=1) if self.unit_means else f
+        """Pooled features (n, dim) centred and whitened and, for `unit_means`, of length 1 before means are taken.
+
+        Where lengths are looked at it is directions that are whitened; a stretched feature then gets its length back,
+        as a share of the usual one. Before that one was fitted features stay as they are.
+        """
+        if self.length == 0:
+            return pooled
+        f = (self._directed(pooled) - self.centre) @ self.whitening
+        f = F.normalize(f, dim=1) if self.unit_means else f
+        return f * pooled.norm(dim=1, keepdim=True) / self.length if self.length and self.stretched else f
+
+    def _directed(self, pooled: Tensor) -> Tensor:
+        return pooled if self.length is None else F.normalize(pooled, dim=1)
+
+    def counted(self, features: Tensor) -> Tensor:
+        """Features (n, dim) as class means are taken of them: a long one counts no more than a short one."""
+        return F.normalize(features, dim=1) if self.stretched else features
 
     @property
     def whitens(self) -> bool:
@@ -130,7 +158,9 @@ class Branch(nn.Module):
 
         Only `unit_means` are centred as well: other relations were defined without.
         """
-        found = spread(pooled, labels)
+        if self.length is not None:
+            self.length = float(pooled.norm(dim=1).mean()) or 1.0
+        found = spread(self._directed(pooled), labels)
         made = whitening(found, shrinkage or found.shrinkage)
         self.see_through(made if self.unit_means else made._replace(centre=torch.zeros_like(made.centre)))
         return self.whitened(pooled)
@@ -177,12 +207,16 @@ def embed_shared(
 
     `instead` names encoders that compute the same as those of the branches, faster.
     """
-    pooled: dict[tuple[int, Views, bool], tuple[Tensor, Tensor]] = {}
+    looks: dict[tuple[int, Views], list[Tensor]] = {}
+    pooled: dict[tuple[int, Views, bool, bool], tuple[Tensor, Tensor]] = {}
     features = []
     for branch in branches:
-        way = id(branch.encoder), branch.views, branch.unit
+        look = id(branch.encoder), branch.views
+        if look not in looks:
+            looks[look] = branch.looks(images, instead.get(branch.encoder))
+        way = *look, branch.unit, branch.length is not None
         if way not in pooled:
-            pooled[way] = branch.pooled(images, instead.get(branch.encoder)), branch.feature_scale
+            pooled[way] = branch.average(looks[look]), branch.feature_scale
         f, scale = pooled[way]
         features.append(branch.whitened(branch.feature_scale / scale * f))
     return features

@@ -221,10 +221,8 @@ def same_eyes(one: Model, other: Model) -> bool:
     if len(one.branches) != len(other.branches) or one.framing != other.framing:
         return False
     pairs = list(zip(one.branches, other.branches, strict=True))
-    if any(
-        a.encoder is not b.encoder or (a.views, a.unit, a.unit_means) != (b.views, b.unit, b.unit_means)
-        for a, b in pairs
-    ):
+    settings = ("views", "unit", "unit_means", "length", "stretched")
+    if any(a.encoder is not b.encoder or any(getattr(a, n) != getattr(b, n) for n in settings) for a, b in pairs):
         return False
     parts = ("whitening", "centre", "feature_scale")
     return all(

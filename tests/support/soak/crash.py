@@ -146,7 +146,7 @@ def unsound(model: Model) -> list[str]:
         wrong.append(f"classes are not what the history says: {known}")
     for label, digests in model.photos.items():
         totals = [branch.prototypes.take(label).total for branch in model.branches]
-        pairs = zip(totals, model.memory.sums(digests), strict=True)
+        pairs = zip(totals, model.memory.sums(digests, model.branches), strict=True)
         if not all(torch.allclose(total.double(), kept, atol=1e-4) for total, kept in pairs):
             wrong.append(f"the sums of {model.names[label]!r} are not those of its photos")
     return wrong

@@ -67,16 +67,20 @@ def fit(model: Model, learned: Learned, wish: Wish) -> tuple[list[Tensor], str]:
         return list(learned.features), ""
     trial = _tried(model, learned, wish) if wish.strength == "transfer" or wish.trial else Trial("")
     features = fit_readout(model.branches, learned.features, learned.rows)
+    made = list(trial.rehearsals)
     if trial.weight:
         whole = torch.ones_like(learned.rows, dtype=torch.bool)
         model.branches[1].see_through(complement(learned, whole, wish))
         model.branches[1].weight.fill_(trial.weight)
         features[1] = model.branches[1].whitened(learned.features[1])
-        _calibrate(model, trial.rehearsals, learned.rows, wish.false_acceptance)
     else:
-        made = [r for fold in folds(learned.rows) for r in _refitted(model.branches, learned, fold)]
-        _calibrate(model, made, learned.rows, wish.false_acceptance)
-    tight = typical(mean_of_labels(features[0], learned.rows)[1], learned.rows.bincount())
+        means = mean_of_labels(model.branches[0].counted(features[0]), learned.rows)[1]
+        made = [r for f in folds(learned.rows, means=means) for r in _refitted(model.branches, learned, f)]
+    if calibration.misled_by_lengths(made):
+        features, made = _without_lengths(model.branches, features), [r.of_length_one() for r in made]
+    _calibrate(model, made, learned.rows, wish.false_acceptance)
+    means = mean_of_labels(model.branches[0].counted(features[0]), learned.rows)[1]
+    tight = typical(means, learned.rows.bincount())
     model.calibration = replace(model.calibration, tightness=tight)
     model.origin = replace(model.origin, strength="transfer" if trial.weight else "prototypes", seed=wish.seed)
     return features, trial.text
@@ -98,9 +102,21 @@ def fit_readout(branches: Sequence[Branch], pooled: Sequence[Tensor], rows: Tens
 
 def _fresh(branches: Sequence[Branch], learned: Learned, fold: Fold) -> tuple[list[Branch], list[Tensor]]:
     """Branches on the same encoders whose read-out was fitted to the photos of a fold alone, and what they see."""
-    fresh = [Branch(b.name, b.encoder, b.relation, b.views, unit=b.unit) for b in branches]
+    fresh = [Branch(b.name, b.encoder, b.relation, b.views, unit=b.unit, length=_unfitted(b)) for b in branches]
     fit_readout(fresh, [f[fold.fitted] for f in learned.features], learned.rows[fold.fitted])
     return fresh, [branch.whitened(f) for branch, f in zip(fresh, learned.features, strict=True)]
+
+
+def _without_lengths(branches: Sequence[Branch], features: Sequence[Tensor]) -> list[Tensor]:
+    """From now on features have length 1, also those that were made already, one (n, dim) per branch."""
+    alike = [branch.counted(f) for branch, f in zip(branches, features, strict=True)]
+    for branch in branches:
+        branch.stretched = False
+    return alike
+
+
+def _unfitted(branch: Branch) -> float | None:
+    return None if branch.length is None else 0.0
 
 
 def _refitted(branches: Sequence[Branch], learned: Learned, fold: Fold) -> list[Rehearsal]:
@@ -155,7 +171,7 @@ def accuracy(branches: Sequence[Branch], features: Sequence[Tensor], rows: Tenso
     used, asked = fold.fitted | shots, fold.asked & ~shots
     pairs = list(zip(branches, features, strict=True))
     scores = torch.stack(
-        [b.weight * relate(b.relation, f[asked], mean_of_labels(f[used], rows[used])[1]) for b, f in pairs]
+        [b.weight * relate(b.relation, f[asked], mean_of_labels(b.counted(f[used]), rows[used])[1]) for b, f in pairs]
     )
     right = (rows[used].unique()[scores.sum(0).argmax(1)] == rows[asked]).float()
     base, new = (100 * float(right[part].mean()) for part in (~hidden[asked], hidden[asked]))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fscil.errors import FscilError
+from fscil.nn.branches import Branch
 from fscil.teach.base import transfer
 from fscil.teach.base.fitting import DEFAULTS, Learned, Wish, fit
 from fscil.teach.base.planning import LearningPlan, Strength, Tell, affordable, estimate, plan_for, rows_of
@@ -36,6 +37,8 @@ def learn(
     """
     began = time.perf_counter() if began is None else began
     plan = plan_for(model, names, strength, seed)
+    if model.paired:
+        _look_at_lengths(model.branches)
     cost = estimate(model, sources, names, plan, settings)
     plan = affordable(plan, cost, time.perf_counter() - began, tell)
     seen = look(model, sources, "looking at photos", plan.turned)
@@ -57,6 +60,13 @@ def learn(
     if strength == "transfer" and model.origin.strength != "transfer":
         advice.append(told)
     return Lesson(len(taken), seen.unreadable, advice)
+
+
+def _look_at_lengths(branches: Sequence[Branch]) -> None:
+    """Features of an encoder are told how long they were; those of a table mean whatever their owner wants."""
+    for branch in branches:
+        if branch.unit and branch.relation == "cosine":
+            branch.length, branch.stretched = 0.0, True
 
 
 def _learned(seen: Seen, taken: list[int], rows: Tensor, plan: LearningPlan) -> Learned:

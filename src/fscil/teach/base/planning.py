@@ -26,8 +26,8 @@ Strength = Literal["auto", "prototypes", "transfer", "full"]
 TURNED = 30  # photos per class that are also encoded turned around; more cost time and change little
 HELD_OUT = 5  # every fifth photo is kept from a training of the encoder, for calibration
 TRIED = 8  # photos that are encoded to see how fast it goes
-LITTLE = 0.25  # of the time of looking at the photos: what a map may take that nobody asked for
-MAPS = 1.5  # one is trained to try it, and another to stay where the first wins
+LITTLE = 0.1  # of the time of looking at the photos: what a map may seem to take that nobody asked for; it may be twice
+MAPS = 2  # one is trained to try it, and another to stay where the first wins
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,10 @@ WEIGHTS = (0.0, *torch.logspace(-3, 3, 13, base=2).tolist())
 FEWEST = 8  # held-out photos below which nothing is fitted
 SUMMARY = 401  # quantiles that a model keeps of held-out fits
 BELOW = 1.5  # by so many deviations of known photos unknown ones fit worse, before any class was hidden
-BELOW_WEIGHT = 5  # hidden classes that say as much
+BELOW_WEIGHT = 12  # hidden classes that say as much
 NARROWER = 0.9  # deviation of unknown photos as a share of that of known ones, before any class was hidden
-NARROWER_WEIGHT = 20  # hidden classes that say as much
+NARROWER_WEIGHT = 40  # hidden classes that say as much
+MISLED = 0.01  # AUROC that lengths may cost in rehearsals, which are not sure of more
 HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
 
 
@@ -107,6 +108,19 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
         photos=photos // 2,  # each was in two rehearsals
     )
     return fitted.at(false_acceptance)
+
+
+def misled_by_lengths(made: Sequence[Rehearsal]) -> bool:
+    """Whether known photos would be told from unknown ones better if all features were of length 1.
+
+    Where classes differ in length, as drawings may, it says more about the class than about whether it is known.
+    """
+    parts = [(r, r.evidence, r.without_lengths) for r in made]
+    pairs = [(r.known, e.amax(1), plain.amax(1)) for r, e, plain in parts if e is not None and plain is not None]
+    if not pairs:
+        return False
+    known, fits, plain = (torch.cat(part) for part in zip(*pairs, strict=True))
+    return auroc(fits[known], fits[~known]) < auroc(plain[known], plain[~known]) - MISLED
 
 
 def _fits(made: Sequence[Rehearsal], weights: Sequence[float], classes: int) -> Calibration:

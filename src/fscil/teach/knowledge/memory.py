@@ -16,7 +16,7 @@ Features = Sequence[Tensor]  # of each branch (n, dim)
 
 
 class Memory:
-    """Features in float32, as they are summed into the prototypes: one table (photos, dim) per branch."""
+    """Features in float32, as they are compared: one table (photos, dim) per branch."""
 
     def __init__(self, keep: bool = True, photos: Sequence[bytes] = (), tables: Features = ()):
         self.keep = keep  # whether photos of classes are kept; those of "none of these" always are
@@ -62,12 +62,12 @@ class Memory:
             )
         return [table[[self._rows[photo] for photo in photos]] for table in self._tables]
 
-    def sums(self, photos: Sequence[bytes]) -> list[Tensor]:
-        """The sum (dim,) of the features of some photos for each branch, added up in the order given."""
+    def sums(self, photos: Sequence[bytes], branches: Sequence[Branch]) -> list[Tensor]:
+        """The sum (dim,) of the features of some photos as each branch counts them, added up in the order given."""
         one = torch.zeros(len(photos), dtype=torch.int64)
         return [
-            torch.zeros(1, f.shape[1], dtype=torch.float64).index_add_(0, one, f.double())[0]
-            for f in self.features(photos)
+            torch.zeros(1, f.shape[1], dtype=torch.float64).index_add_(0, one, branch.counted(f).double())[0]
+            for branch, f in zip(branches, self.features(photos), strict=True)
         ]
 
     def instead_of(self, photos: Sequence[bytes], features: Features) -> list[Tensor]:

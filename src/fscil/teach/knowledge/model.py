@@ -192,7 +192,7 @@ class Model(Recogniser):
             if self.memory.keep:
                 self.memory.add(photos, features)
         for branch, f in zip(self.branches, features, strict=True):
-            branch.prototypes.add(torch.tensor(labels), f)
+            branch.prototypes.add(torch.tensor(labels), branch.counted(f))
         self.names |= dict(zip(labels, names, strict=True))
         added: dict[int, list[bytes]] = {}
         for label, photo in zip(labels, photos, strict=False):
@@ -215,8 +215,10 @@ class Model(Recogniser):
                 continue
             complete = len(left) == number and all(photo in self.memory for photo in left)
             rows = [branch.prototypes.take(label) for branch in self.branches]
-            gone = [f[positions].double().sum(0) for f in features]
-            totals = self.memory.sums(left) if complete else [r.total - g for r, g in zip(rows, gone, strict=True)]
+            own = [b.counted(f[positions]) for b, f in zip(self.branches, features, strict=True)]
+            gone = [f.double().sum(0) for f in own]
+            kept = self.memory.sums(left, self.branches) if complete else []
+            totals = kept or [r.total - g for r, g in zip(rows, gone, strict=True)]
             self._put(label, [ClassSums(t, number, r.bias) for t, r in zip(totals, rows, strict=True)])
             self.photos.pop(label)
             if left:

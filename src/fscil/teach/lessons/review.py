@@ -74,8 +74,9 @@ def review(model: Model, name: Name, features: Sequence[Tensor], called: Sequenc
     rows = [branch.prototypes.take(label) for branch in model.branches]
     if rows[0].photos < 2:
         return None
+    counted = [branch.counted(f).double() for branch, f in zip(model.branches, features, strict=True)]
     without = [
-        [ClassSums(r.total - f[i].double(), r.photos - 1, r.bias) for r, f in zip(rows, features, strict=True)]
+        [ClassSums(r.total - f[i], r.photos - 1, r.bias) for r, f in zip(rows, counted, strict=True)]
         for i in range(len(called))
     ]
     with model.beside(without):

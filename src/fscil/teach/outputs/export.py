@@ -105,7 +105,7 @@ def frozen_part(model: Model) -> str:
         for name, tensor in b.state_dict().items()
         if "prototypes" not in name
     }
-    settings = [[b.name, b.relation, b.views, b.unit] for b in model.branches]
+    settings = [[b.name, b.relation, b.views, b.unit, b.length, b.stretched] for b in model.branches]
     return digest(kept) + json.dumps(
         [LAYOUT, settings, model.framing and [model.framing.pixels, model.framing.mean, model.framing.std]]
     )

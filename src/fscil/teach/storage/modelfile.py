@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,8 +37,8 @@ from fscil.teach.storage.locks import locked
 from fscil.teach.storage.stored import Stored, stored
 from fscil.tensors import digest, write_tensors
 
-FORMAT = 2
-READABLE = (1, 2)  # 1: plain cosine and squared distance, "not sure" by the scores; they stay what they are
+FORMAT = 3
+READABLE = (1, 2, 3)  # they stay what they are; 1: plain relations, "not sure" by the scores; 2: features of length 1
 SCALARS = ("weight", "feature_scale")
 FRAMING = ("pixels", "mean", "std", "margin", "resampling")
 OLDER = {"resampling": "bilinear"}  # what files of before do not say
@@ -186,8 +187,8 @@ def _view(framing: Framing) -> dict[str, Any]:
 
 
 def _branch_notes(branch: Branch, encoder: int) -> dict[str, Any]:
-    told = {name: getattr(branch, name) for name in ("name", "relation", "views", "unit", "unit_means")}
-    return {**told, "encoder": encoder}
+    names = ("name", "relation", "views", "unit", "unit_means", "length", "stretched")
+    return {**{name: getattr(branch, name) for name in names}, "encoder": encoder}
 
 
 def _branch_tensors(branch: Branch) -> dict[str, Tensor]:
@@ -298,10 +299,19 @@ def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], name: str, frami
 
 
 def _branch(told: Mapping[str, Any], encoder: Encoder, kept: Mapping[str, Tensor]) -> Branch:
-    unit_means = bool(told.get("unit_means", False))  # files of format 1 do not know it
+    unit_means, length = bool(told.get("unit_means", False)), told.get("length")  # files of before do not know them
+    if length is not None and not 0 < float(length) < math.inf:
+        raise FscilError(f"branch {told['name']} is not one that can be used")
     branch = Branch(
-        told["name"], encoder, told["relation"], told["views"], unit=bool(told["unit"]), unit_means=unit_means
+        told["name"],
+        encoder,
+        told["relation"],
+        told["views"],
+        unit=bool(told["unit"]),
+        unit_means=unit_means,
+        length=None if length is None else float(length),
     )
+    branch.stretched = bool(told.get("stretched", False))
     for name in (*SCALARS, *(name for name in ("whitening", "centre") if name in kept)):
         getattr(branch, name).copy_(kept[name])
     branch.prototypes.load_state_dict(_part(kept, "prototypes."))
