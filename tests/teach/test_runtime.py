@@ -129,6 +129,13 @@ def test_compute_is_counted() -> None:
     assert meter.macs == 3 * model.branches[0].encoder.macs(32)
 
 
+def test_threads_that_wait_leave_the_cores_to_those_that_decode() -> None:
+    quick = runtime.quick(tiny_encoder().eval(), "tiny")
+    assert isinstance(quick, runtime.OnnxEncoder)
+    options = quick._session.get_session_options()
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
 def test_graphs_that_nobody_uses_are_removed(graph_cache: Path) -> None:
     import os
 

@@ -44,6 +44,8 @@ def opened(graph: Path | bytes, threads: int) -> Any:
 
     options = SessionOptions()
     options.intra_op_num_threads = threads
+    # Threads that wait by spinning take the cores from those that decode the next photos.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # what goes wrong comes as an exception
     if isinstance(graph, bytes):
         return InferenceSession(graph, options)
