@@ -28,7 +28,7 @@ def jobs() -> dict[str, Any]:
 def targets_of(job: dict[str, Any]) -> list[str]:
     """The make targets that a job runs, for each cell of its matrix."""
     lines = [step["run"] for step in job["steps"] if "run" in step]
-    named = [line.removeprefix("make ") for line in lines]
+    named = [line.removeprefix("make ") for line in lines if line.startswith("make ")]
     matrix = job.get("strategy", {}).get("matrix", {})
     return [t for name in named for t in (matrix["target"] if name == "${{ matrix.target }}" else [name])]
 

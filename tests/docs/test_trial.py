@@ -1,0 +1,69 @@
+"""The tables of docs/trial.md are means over the files below results/trial, and its intervals those of paired seeds."""
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+
+from fscil.metrics import paired_difference
+
+ROOT = Path(__file__).parents[2]
+FILES = ROOT / "results" / "trial" / "cub200"
+CELL = re.compile(r"kt_rcnet-small-(?P<arm>.+)_read_out(?P<read>\w+)_length(?P<length>\w+)-seed(?P<seed>\d+)")
+
+pytestmark = pytest.mark.skipif(not FILES.exists(), reason="the results are not part of the source distribution")
+
+Averages = dict[int, float]  # by seed
+
+
+def averages() -> dict[tuple[str, str, str], dict[str, Averages]]:
+    """By read-out, length and arm: Avg of the sum and of C, and the accuracy of new classes, by seed."""
+    found: dict[tuple[str, str, str], dict[str, Averages]] = defaultdict(lambda: defaultdict(dict))
+    for file in FILES.glob("kt_rcnet-*.json"):
+        named = CELL.fullmatch(file.stem)
+        assert named is not None, file.name
+        metrics = json.loads(file.read_text("utf-8"))["metrics"]
+        cell = found[named["read"], named["length"], named["arm"]]
+        cell["sum"][int(named["seed"])] = metrics["sum"]["average"]
+        cell["C"][int(named["seed"])] = metrics["C"]["average"]
+        cell["new"][int(named["seed"])] = metrics["sum"]["new"][-1]
+    return found
+
+
+def spread(values: Averages) -> str:
+    numbers = list(values.values())
+    return f"{mean(numbers):.2f} ± {stdev(numbers):.2f}"
+
+
+def gap(values: Averages, reference: Averages) -> str:
+    seeds = sorted(values.keys() & reference.keys())
+    found = paired_difference([values[seed] for seed in seeds], [reference[seed] for seed in seeds])
+    return f"{found.mean:+.2f} ({found.low:+.2f} … {found.high:+.2f})"
+
+
+def rows() -> dict[tuple[str, str], list[list[str]]]:
+    """The rows of the page's tables by the read-out and length that the heading above them names."""
+    tables, place = defaultdict(list), None
+    for line in (ROOT / "docs" / "trial.md").read_text("utf-8").splitlines():
+        if heading := re.search(r"read-out `(\w+)`, length `(\w+)`", line):
+            place = heading[1], heading[2]
+        if place and line.startswith("|") and not line.startswith(("| arm", "|---")):
+            tables[place].append([cell.strip(" `*") for cell in line.strip("|").split("|")])
+        if line.startswith("## "):
+            place = None
+    return tables
+
+
+def test_every_row_is_the_mean_of_its_files() -> None:
+    known, tables = averages(), rows()
+    assert tables
+    for (read, length), table in tables.items():
+        tied = known[read, length, "tied"]
+        assert {row[0] for row in table} == {arm for r, n, arm in known if (r, n) == (read, length)}
+        for arm, n, total, total_gap, alone, alone_gap, new in table:
+            own = known[read, length, arm]
+            assert (n, total, alone, new) == (str(len(own["sum"])), *map(spread, (own["sum"], own["C"], own["new"])))
+            assert arm == "tied" or (total_gap, alone_gap) == tuple(gap(own[k], tied[k]) for k in ("sum", "C"))
