@@ -24,6 +24,7 @@ from fscil.errors import FscilError
 from fscil.files import FORMAT
 from fscil.methods.shared.method import Method
 from fscil.nn import encoders
+from fscil.nn.winograd import use_winograd
 from fscil.running import planning, protocol
 from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
@@ -166,6 +167,8 @@ def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
         torch.default_generator.manual_seed(experiment.seed)
         encoder = encoders.build(c.encoder, c.pixels, c.weights).to(memory_format=torch.channels_last)
         encoder.precision = getattr(torch, precision)
+        if c.winograd:
+            use_winograd(encoder)
         method: Method = methods.load(experiment.method).Method(c, encoder)
         return method.to(device)
 

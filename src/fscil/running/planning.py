@@ -17,6 +17,7 @@ from fscil.data.sessions import Session
 from fscil.errors import FscilError
 from fscil.methods.shared.method import Method, PlannedStage
 from fscil.nn.encoders import Encoder
+from fscil.nn.winograd import WinogradConvolution
 
 PRECISIONS = ("float32", "bfloat16")
 MASKS = "parametrizations"  # torch's name for what computes a weight
@@ -133,13 +134,14 @@ def memory_needed(method: Method, base: Session, devices: int = 1) -> int:
 
 
 def activation_bytes(encoder: Encoder, pixels: int) -> int:
-    """Bytes that the backward pass of one image keeps: the output of every layer, in float32."""
+    """Bytes that the backward pass of one image keeps: the output of every layer and transformed tiles, in float32."""
     total = 0
     encoder.macs(pixels)  # refuses images the encoder cannot take
 
     def count(module: nn.Module, inputs: Any, output: Any) -> None:
         nonlocal total
         total += output.numel() * 4 if isinstance(output, Tensor) else 0
+        total += module.kept_values(*inputs) * 4 if isinstance(module, WinogradConvolution) else 0
 
     parts = [(name, dict(part.named_children()).keys()) for name, part in encoder.named_modules()]
     layers = [name for name, inside in parts if inside <= {MASKS} and MASKS not in name]  # a mask is no activation

@@ -22,7 +22,8 @@ from fscil.settings import to_dict
 Head = TypeVar("Head", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,)
 OWN_BASE = "base of f2"  # the stage in which a second encoder is trained like the first
-DECIDED_BY = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out")  # settings that make a base
+# settings that make a base
+DECIDED_BY = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out", "winograd")
 PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
 
 

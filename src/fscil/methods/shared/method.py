@@ -41,6 +41,7 @@ class Common:
     unit_means: bool = False  # cosine features are centred, whitened and brought to unit length before means are taken
     new_bonus: float = 0.0  # methods that read out by class means: added to the first relation to every later class
     held_out: int = 0  # images per base class kept from training, for settings that are fitted
+    winograd: bool = False  # wide convolutions the short way on a CPU: up to twice as fast, rounded otherwise
 
     def __post_init__(self) -> None:
         within(self, scale=(1e-3, math.inf), shrinkage=(0, 1), held_out=(0, math.inf), pixels=(1, math.inf))
