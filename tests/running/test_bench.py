@@ -73,3 +73,7 @@ def test_two_rows_are_printed(training, bench):
     assert len(shares) == 2
     assert all(number <= 100 for number in shares)
     assert len(re.findall(r"\d+\.\d\d times", plain)) == 3
+
+
+def test_the_gain_of_winograds_algorithm_is_a_ratio_of_times(training):
+    assert 0.05 < training.winograd_gain(images=2) < 20
