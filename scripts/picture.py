@@ -1,4 +1,4 @@
-"""Draws the README's picture: accuracy over the sessions of three benchmarks, measured here and published.
+"""Draws the README's picture: accuracy over the sessions of three benchmarks, and its average over compute.
 
 `python scripts/picture.py` writes docs/pictures/accuracy-light.svg and accuracy-dark.svg from results/ and from the
 published numbers in the package.
@@ -22,7 +22,7 @@ from fscil.report.published import dataset_title, published
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 INCH = 72  # points, which are the pixels of the SVG file
-WIDTH, HEIGHT = 900, 340
+WIDTH, HEIGHT = 900, 560
 LINE = 13.5  # pixels from one label to the next
 PEERS = ("SoftNet", "FACT", "CEC", "TOPIC")
 
@@ -50,6 +50,20 @@ OURS = {
         Measured("branch B", "mini_imagenet/kt_rcnet-small-seed*.json", "B"),
     ),
 }
+
+
+PLANNED = {"cifar100": 156.0, "cub200": 26.7, "mini_imagenet": 136.0}  # PMAC of `paper` by --plan, KT-RCNet
+PMAC = 1e15
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One setting that was measured: mean average accuracy and compute over its seeds."""
+
+    method: str
+    recipe: str
+    pmac: float
+    average: float
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,59 @@ def curves(dataset: str) -> list[Curve]:
     return [*published_curves(dataset), measured_curve(baseline, "baseline"), measured_curve(ours, "ours")]
 
 
+def measured_points(dataset: str) -> list[Spent]:
+    """Every setting of KT-RCNet and of the cosine baseline whose base session was trained, in order of compute."""
+    runs: dict[tuple[str, ...], list[Spent]] = {}
+    for file in sorted((ROOT / "results").glob(f"**/{dataset}/*.json")):
+        told = json.loads(file.read_text("utf-8"))
+        if told.get("method") in ("kt_rcnet", "cosine") and told["settings"]["base"]["epochs"]:
+            setting = (str(file.parent), file.stem.rpartition("-seed")[0])
+            run = Spent(told["method"], told["recipe"], told["macs"] / PMAC, told["avg"])
+            runs.setdefault(setting, []).append(run)
+    means = [
+        Spent(same[0].method, same[0].recipe, mean(run.pmac for run in same), mean(run.average for run in same))
+        for same in runs.values()
+    ]
+    return sorted(means, key=lambda point: point.pmac)
+
+
+def frontier(points: Sequence[Spent]) -> list[Spent]:
+    """Those that are better than everything cheaper, of points in order of compute."""
+    return [point for i, point in enumerate(points) if all(point.average > other.average for other in points[:i])]
+
+
+def draw_compute(axes: Axes, dataset: str, theme: Theme) -> None:
+    """Average accuracy over compute, on a logarithmic scale."""
+    points = measured_points(dataset)
+    best = frontier(points)
+    (line,) = axes.plot([p.pmac for p in best], [p.average for p in best], color=theme.ours, linewidth=1.6)
+    line.set_gid(f"curve {dataset} compute best")
+    for method, fill in (("cosine", "none"), ("kt_rcnet", theme.ours)):
+        some = [p for p in points if p.method == method]
+        axes.scatter([p.pmac for p in some], [p.average for p in some], 26, facecolors=fill, edgecolors=theme.ours)
+    row = next(row for row in published(dataset).rows if row.name == "KT-RCNet")
+    axes.scatter([PLANNED[dataset]], [mean(row.sessions)], 34, color=theme.paper, marker="s")
+    axes.set_xscale("log")
+    axes.set_xlim(0.03, 400)
+    axes.set_xticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    axes.set_ylim(45, 75)
+    axes.set_xlabel("PMAC of learning", fontsize=10.5, color=theme.text)
+    for point, text, shade in (
+        (best[-1], f"{best[-1].average:.1f}", theme.ours),
+        (Spent("", "", PLANNED[dataset], mean(row.sessions)), f"{mean(row.sessions):.1f}", theme.paper),
+    ):
+        place = (point.pmac, point.average)
+        axes.annotate(text, place, xytext=(0, 8), textcoords="offset points", ha="center", fontsize=10.5, color=shade)
+    plain_frame(axes, theme)
+
+
+def plain_frame(axes: Axes, theme: Theme) -> None:
+    axes.tick_params(which="both", labelsize=10.5, colors=theme.text, length=0)
+    axes.grid(axis="y", color=theme.grid, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+
+
 def colour(curve: Curve, theme: Theme) -> str:
     return {"peer": theme.peers, "paper": theme.paper}.get(curve.kind, theme.ours)
 
@@ -152,17 +219,14 @@ def draw_panel(axes: Axes, dataset: str, theme: Theme) -> None:
     axes.set_ylim(20, 90)
     axes.set_xticks(range(0, sessions, 2))
     axes.set_xlabel("session", fontsize=10.5, color=theme.text)
-    axes.tick_params(labelsize=10.5, colors=theme.text, length=0)
-    axes.grid(axis="y", color=theme.grid, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
+    plain_frame(axes, theme)
     for curve in lines:
         draw_curve(axes, curve, dataset, theme)
     draw_labels(axes, lines, theme)
 
 
 def draw_legend(figure: Figure, theme: Theme) -> None:
-    """One line above the panels that says what each colour means."""
+    """One line above each row of panels that says what it shows and what each colour means."""
     words = (
         ("accuracy over all classes seen so far, %", theme.text, 0.035),
         ("● measured here, two CPU cores (dashed: one net)", theme.ours, 0.295),
@@ -170,14 +234,17 @@ def draw_legend(figure: Figure, theme: Theme) -> None:
         ("other published methods", theme.peers, 0.815),
     )
     for text, shade, left in words:
-        figure.text(left, 0.945, text, fontsize=11, color=shade, va="center")
+        figure.text(left, 0.967, text, fontsize=11, color=shade, va="center")
+    below = "average of all sessions over compute, %: ● KT-RCNet, ○ cosine, at every setting measured; line: the best"
+    figure.text(0.035, 0.365, below, fontsize=11, color=theme.text, va="center")
 
 
 def draw(theme: Theme) -> Figure:
     figure = Figure(figsize=(WIDTH / INCH, HEIGHT / INCH), dpi=INCH)
     for index, dataset in enumerate(OURS):
-        axes = figure.add_axes((0.035 + index * 0.33, 0.135, 0.2, 0.68))
-        draw_panel(axes, dataset, theme)
+        left = 0.035 + index * 0.33
+        draw_panel(figure.add_axes((left, 0.485, 0.2, 0.4)), dataset, theme)
+        draw_compute(figure.add_axes((left, 0.085, 0.28, 0.235)), dataset, theme)
     draw_legend(figure, theme)
     return figure
 

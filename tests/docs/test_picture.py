@@ -1,5 +1,6 @@
 """The README's picture is the one that scripts/picture.py draws from results/ and the published numbers."""
 
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -37,7 +38,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["accuracy-light.svg", "accuracy-dark.svg"])
 def test_the_committed_picture_is_the_drawn_one(name: str, fresh: Path) -> None:
     drawn, committed = curves(fresh / name), curves(ROOT / "docs" / "pictures" / name)
-    assert len(drawn) == 3 * 7
+    assert len(drawn) == 3 * (7 + 1)
     assert drawn.keys() == committed.keys()
     for curve, coordinates in drawn.items():
         assert coordinates == pytest.approx(committed[curve], abs=0.01), f"{curve}: run python scripts/picture.py"
@@ -58,3 +59,34 @@ def test_a_curve_is_the_mean_over_its_seeds(tmp_path: Path, monkeypatch: pytest.
     curve = picture.measured_curve(picture.Measured("x", "x-seed*.json"), "ours")
     assert (curve.means, curve.n) == ((75, 62), 2)
     assert curve.stds == pytest.approx((7.0711, 2.8284), abs=1e-3)
+
+
+def test_a_point_of_the_compute_panels_is_the_mean_over_its_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = {"a/x/kt_rcnet-small-seed0": (1e15, 60, 2), "a/x/kt_rcnet-small-seed1": (3e15, 64, 2)}
+    runs |= {
+        "x/cosine-large-seed0": (1e15, 50, 2),
+        "x/cosine-map-seed0": (9e15, 99, 0),
+        "x/topic-small-seed0": (1, 1, 2),
+    }
+    for name, (macs, average, epochs) in runs.items():
+        file = tmp_path / "results" / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        method, recipe, _ = file.stem.split("-")
+        told = {
+            "method": method,
+            "recipe": recipe,
+            "macs": macs,
+            "avg": average,
+            "settings": {"base": {"epochs": epochs}},
+        }
+        file.write_text(json.dumps(told), "utf-8")
+    monkeypatch.setattr(picture, "ROOT", tmp_path)
+    points = picture.measured_points("x")
+    assert points == [picture.Spent("cosine", "large", 1, 50), picture.Spent("kt_rcnet", "small", 2, 62)]
+
+
+def test_the_line_of_the_compute_panels_joins_what_is_better_than_everything_cheaper() -> None:
+    points = [picture.Spent("m", "r", pmac, average) for pmac, average in ((1, 50), (2, 49), (3, 50), (4, 51))]
+    assert [point.pmac for point in picture.frontier(points)] == [1, 4]
