@@ -88,7 +88,8 @@ def unreadable(problems: Sequence[Unreadable]) -> list[PhotoProblem]:
     return [PhotoProblem(photo=problem.name, problem=problem.reason) for problem in problems]
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
+    """Asynchronous, though it waits for nothing: FastAPI asks a thread to run what is not."""
     service: Service = request.app.state.service
     return service
 
