@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from asyncio import to_thread
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -103,6 +102,13 @@ async def predict(
     model = service.model
     if not model.names:
         raise Problem(409, "the model knows no class yet; teach it one")
-    seen = await service.look(model, photos)
-    said = await to_thread(words.told, model, photos, seen, top, nearest)
-    return Answers(revision=words.tag(response, model), answers=said, unreadable=unreadable(seen.unreadable))
+    revision = words.tag(response, model)
+    return await service.answer(
+        model,
+        photos,
+        lambda seen: Answers(
+            revision=revision,
+            answers=words.told(model, photos, seen, top, nearest),
+            unreadable=unreadable(seen.unreadable),
+        ),
+    )
