@@ -3,13 +3,14 @@
 import gc
 import inspect
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from fastapi.testclient import TestClient
 
 from albums import BIRDS
 from fscil.serve import words
+from fscil.serve.app import ROUTES
 from fscil.serve.service import Served
 from fscil.teach.lessons.looking import replies
 from fscil.teach.lessons.nearest import Taught
@@ -57,7 +58,10 @@ def test_it_says_what_it_knows(client: TestClient, birds_file: Path) -> None:
 
 def test_it_answers_as_the_model_does(client: TestClient, birds_file: Path, album: Path, hoopoes: list[Path]) -> None:
     photos = [album / "jay" / "3.png", hoopoes[0]]
-    said = client.post("/v1/predict?top=2&nearest=1", files=sent(photos)).json()
+    answer = client.post("/v1/predict?top=2&nearest=1", files=sent(photos))
+    said = answer.json()
+    assert answer.headers["etag"] == f'"{said["revision"]}"'
+    assert answer.headers["content-type"] == "application/json"
     for told, reply in zip(said["answers"], replies(modelfile.load(birds_file), photos), strict=True):
         assert told["text"] == reply.answer.text()
         assert [one["class"] for one in told["best"]] == [name for name, _ in reply.answer.best[:2]]
@@ -89,6 +93,12 @@ def test_what_was_forgotten_goes_with_its_snapshot(birds_file: Path) -> None:
     del model
     gc.collect()
     assert len(words._TAUGHT) < before
+
+
+def test_what_is_asked_most_is_found_first() -> None:
+    """Routes are tried one after the other."""
+    first: Any = ROUTES[0].routes[0]
+    assert first.path == "/v1/predict"
 
 
 def test_no_thread_is_asked_for_the_service_itself() -> None:
