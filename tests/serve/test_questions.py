@@ -1,11 +1,19 @@
 """Questions to the service: what the model is, what it knows, what a photo shows."""
 
+import gc
+import inspect
 from pathlib import Path
+from typing import Any, get_args
 
+import pytest
 from fastapi.testclient import TestClient
 
 from albums import BIRDS
+from fscil.serve import words
+from fscil.serve.app import ROUTES
+from fscil.serve.service import Served
 from fscil.teach.lessons.looking import replies
+from fscil.teach.lessons.nearest import Taught
 from fscil.teach.storage import modelfile
 from visitors import sent
 
@@ -50,7 +58,10 @@ def test_it_says_what_it_knows(client: TestClient, birds_file: Path) -> None:
 
 def test_it_answers_as_the_model_does(client: TestClient, birds_file: Path, album: Path, hoopoes: list[Path]) -> None:
     photos = [album / "jay" / "3.png", hoopoes[0]]
-    said = client.post("/v1/predict?top=2&nearest=1", files=sent(photos)).json()
+    answer = client.post("/v1/predict?top=2&nearest=1", files=sent(photos))
+    said = answer.json()
+    assert answer.headers["etag"] == f'"{said["revision"]}"'
+    assert answer.headers["content-type"] == "application/json"
     for told, reply in zip(said["answers"], replies(modelfile.load(birds_file), photos), strict=True):
         assert told["text"] == reply.answer.text()
         assert [one["class"] for one in told["best"]] == [name for name, _ in reply.answer.best[:2]]
@@ -59,6 +70,40 @@ def test_it_answers_as_the_model_does(client: TestClient, birds_file: Path, albu
     assert jay["nearest"][0]["digest"] == jay["digest"]
     assert hoopoe["taught_as"] is None
     assert len(hoopoe["nearest"]) == 1
+
+
+def test_what_was_taught_is_put_together_once_a_snapshot(
+    client: TestClient, album: Path, hoopoes: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(words, "Taught", lambda model: made.append(1) or Taught(model))
+    for _ in range(3):
+        assert client.post("/v1/predict", files=sent([album / "jay" / "3.png"])).json()["answers"][0]["nearest"]
+    assert len(made) == 1
+    client.post("/v1/classes/hoopoe/photos", files=sent(hoopoes[:1]))
+    near = client.post("/v1/predict", files=sent(hoopoes[:1])).json()["answers"][0]["nearest"]
+    assert near[0]["class"] == "hoopoe"
+    assert len(made) == 2
+
+
+def test_what_was_forgotten_goes_with_its_snapshot(birds_file: Path) -> None:
+    model = modelfile.load(birds_file)
+    assert words.taught(model) is words.taught(model)
+    before = len(words._TAUGHT)
+    del model
+    gc.collect()
+    assert len(words._TAUGHT) < before
+
+
+def test_what_is_asked_most_is_found_first() -> None:
+    """Routes are tried one after the other."""
+    first: Any = ROUTES[0].routes[0]
+    assert first.path == "/v1/predict"
+
+
+def test_no_thread_is_asked_for_the_service_itself() -> None:
+    """FastAPI runs dependencies that are no coroutines in a thread, for every request."""
+    assert inspect.iscoroutinefunction(get_args(Served)[1].dependency)
 
 
 def test_an_unreadable_photo_costs_no_other(client: TestClient, album: Path) -> None:

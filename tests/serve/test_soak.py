@@ -10,6 +10,9 @@ import pytest
 
 from soak import crash, faults, fuzz, hostile, load, mutants
 from soak.ledger import Ledger, replayed
+from soak.lives import Life
+from soak.rush import rush
+from soak.visitor import form, noise
 
 LEARNED = "learned the base classes from 60 photos"
 
@@ -91,6 +94,17 @@ def test_memory_does_not_grow(place: Path) -> None:
     lines: list[str] = []
     assert load.remember(place, 400, 60.0, lines.append) == []
     assert lines[0].startswith("memory over 400 requests: ")
+
+
+def test_a_rush_counts_what_its_visitors_cost(place: Path) -> None:
+    """They share the cores with what they measure."""
+    life = Life(place / "learned.fscil", place / "service.log", crash.ENVIRONMENT)
+    try:
+        asked = rush(life.port, itertools.repeat("/v1/predict"), itertools.repeat(form([noise(0)])), 2, 30.0, 20)
+    finally:
+        life.stop()
+    assert asked.statuses == {200: 20}
+    assert 0 < asked.processor < 2 * asked.seconds
 
 
 def test_mutants_change_nothing(place: Path) -> None:

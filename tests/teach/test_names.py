@@ -32,6 +32,8 @@ BAD = {
     "nothing": " ",
     "a novel": "j" * 101,
     "the name of no class": "none of these",
+    "a step in a path": ".",
+    "a step back in a path": "..",
 }
 
 

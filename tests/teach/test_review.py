@@ -5,10 +5,12 @@ from pathlib import Path
 import torch
 
 from albums import photos
+from fscil.nn.relations import cosine
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import teaching
+from fscil.teach.lessons.corrections import unteach
 from fscil.teach.lessons.looking import Answer, answers, look
-from fscil.teach.lessons.nearest import nearest
+from fscil.teach.lessons.nearest import Taught, nearest
 from fscil.teach.lessons.review import MOST, Review, odd_photos, review_class
 from fscil.teach.storage import modelfile
 
@@ -98,3 +100,19 @@ def test_the_nearest_taught_photos_of_an_answer(birds: Model, album: Path) -> No
     assert {one.name for one in first} == {"owl"}
     assert {one.name for one in second} == {"jay"}
     assert [one.likeness for one in first] == sorted((one.likeness for one in first), reverse=True)
+
+
+def test_the_nearest_are_those_with_the_largest_cosine(birds: Model, album: Path, hoopoes: list[Path]) -> None:
+    """Also where a feature is remembered of a photo that is taught no more."""
+    gone = look(birds, [album / "owl" / "3.png"])
+    kept = birds.memory.features(gone.digests)
+    unteach(birds, "owl", gone.digests)
+    birds.memory.add(gone.digests, kept)
+    asked, photos = look(birds, hoopoes[:2]).features, list(Taught(birds).places)
+    assert gone.digests[0] not in photos
+    parts = zip(asked, birds.memory.features(photos), strict=True)
+    expected = torch.stack([cosine(f, rows) for f, rows in parts]).mean(0)
+    for row, found in zip(expected, nearest(birds, asked, most=5), strict=True):
+        values, columns = row.topk(5)
+        assert [one.photo for one in found] == [photos[c] for c in columns.tolist()]
+        assert torch.allclose(torch.tensor([one.likeness for one in found]), values, atol=1e-5)

@@ -17,7 +17,7 @@ ANYWHERE = (400, 401, 403, 404, 405, 408, 413, 415, 421, 500, 503, 507)  # probl
 ABOUT = "Ask a model about photos, teach it new classes from a few of them, and take anything back."
 
 
-ROUTES = [room.routes for room in (watching, asking, looking, testing, changing, classes, pages)]
+ROUTES = [room.routes for room in (asking, watching, looking, testing, changing, classes, pages)]
 
 
 def application(settings: Settings) -> FastAPI:

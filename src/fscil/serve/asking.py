@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from asyncio import to_thread
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -16,12 +15,42 @@ from fscil.serve.service import Served, unreadable
 from fscil.serve.settings import Settings
 from fscil.serve.shapes import Answers, Bounds, Classes, ClassFacts, History, ModelFacts, StepFacts
 from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.looking import Seen
 from fscil.teach.names import LONGEST
 from fscil.teach.seeing.photos import MOST_PIXELS
 
 LATEST = 4  # photos of a class that a list names
 
 routes = APIRouter(prefix="/v1")
+
+
+# The route that is asked most: it comes first, and what it answers is written once, and not checked by FastAPI again.
+@routes.post(
+    "/predict",
+    summary="What photos show",
+    openapi_extra=SOME_PHOTOS,
+    response_model=Answers,
+    responses=documented(409, 422),
+)
+async def predict(
+    service: Served,
+    request: Request,
+    top: Annotated[int, Query(ge=1, le=100, description="classes that an answer names")] = 3,
+    nearest: Annotated[int, Query(ge=0, le=20, description="taught photos that an answer names")] = 3,
+) -> Response:
+    photos = await service.photos(request)
+    model = service.model
+    if not model.names:
+        raise Problem(409, "the model knows no class yet; teach it one")
+
+    def say(seen: Seen) -> Response:
+        answers = words.told(model, photos, seen, top, nearest)
+        said = Answers(revision=model.revision or "", answers=answers, unreadable=unreadable(seen.unreadable))
+        response = Response(said.model_dump_json(by_alias=True), media_type="application/json")
+        words.tag(response, model)
+        return response
+
+    return await service.answer(model, photos, say)
 
 
 @routes.get("/model", summary="What the model is")
@@ -89,20 +118,3 @@ async def history(service: Served, response: Response) -> History:
         for step in reversed(model.journal.steps)
     ]
     return History(revision=words.tag(response, model), steps=steps)
-
-
-@routes.post("/predict", summary="What photos show", openapi_extra=SOME_PHOTOS, responses=documented(409, 422))
-async def predict(
-    service: Served,
-    request: Request,
-    response: Response,
-    top: Annotated[int, Query(ge=1, le=100, description="classes that an answer names")] = 3,
-    nearest: Annotated[int, Query(ge=0, le=20, description="taught photos that an answer names")] = 3,
-) -> Answers:
-    photos = await service.photos(request)
-    model = service.model
-    if not model.names:
-        raise Problem(409, "the model knows no class yet; teach it one")
-    seen = await service.look(model, photos)
-    said = await to_thread(words.told, model, photos, seen, top, nearest)
-    return Answers(revision=words.tag(response, model), answers=said, unreadable=unreadable(seen.unreadable))

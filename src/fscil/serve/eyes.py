@@ -9,7 +9,6 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor
 from fscil.data.framing import Framing, finish
 from fscil.data.pictures import centre
 from fscil.serve.problems import Problem
+from fscil.serve.tasks import Cut, Job, Task, Turns
 from fscil.teach.knowledge.album import small_picture
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import AT_ONCE
@@ -27,34 +27,8 @@ from fscil.teach.lessons.looking import Seen, are_plain
 from fscil.teach.seeing.photos import Unreadable, Upload, digests, read, size
 
 DECODERS = min(4, os.cpu_count() or 1)
+BESIDE = max(1, DECODERS // 2)  # photos decoded while others are encoded
 GIANT = 16_000_000  # pixels; such photos wait for each other and for nobody else, and so does their memory
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A photo as the encoder is shown it: crop uint8 (p, p, 3), digest, whether it is of almost one colour, small."""
-
-    crop: Tensor
-    digest: bytes
-    plain: bool
-    small: bytes | None
-
-
-@dataclass(frozen=True)
-class Task:
-    """Crops (n, p, p, 3) that wait for their features."""
-
-    model: Model
-    crops: Tensor
-    features: Future[list[Tensor]]
-
-
-@dataclass(frozen=True)
-class Job:
-    """Other work that belongs to the thread of the encoder."""
-
-    work: Callable[[], Any]
-    result: Future[Any]
 
 
 class Eyes:
@@ -64,6 +38,7 @@ class Eyes:
         self._most, self._waiting = most, 0
         self._pool = ThreadPoolExecutor(DECODERS, "decoder")
         self._giants = ThreadPoolExecutor(1, "decoder of giants")
+        self._turns = Turns(BESIDE)
         self._tasks: queue.SimpleQueue[Task | Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="encoder", daemon=True)
 
@@ -88,13 +63,21 @@ class Eyes:
         self._tasks.put(None)
         self._thread.join()
 
-    async def look(self, model: Model, photos: Sequence[Upload], small: bool) -> Seen:
-        """What learning and answering need of photos, and small pictures; called by the event loop alone."""
+    async def look(self, model: Model, photos: Sequence[Upload], small: bool, then: Callable[[Seen], Any]) -> Any:
+        """What `then` makes, in the thread of the encoder, of what learning and answering need of photos.
+
+        With small pictures, if they are wanted. Called by the event loop alone.
+        """
         if model.framing is None:
             raise Problem(409, "this model was made from ready features; it cannot look at photos")
         self._enter(len(photos))
         try:
-            return await self._seen(model, model.framing, photos, small)
+            task = Task(model, model.framing, photos, small, then)
+            for _ in range(min(DECODERS, len(photos))):
+                self._pool.submit(self._decode_one, task)
+            if not photos:
+                self._tasks.put(task)
+            return await asyncio.wrap_future(task.result)
         finally:
             self._waiting -= len(photos)
 
@@ -113,40 +96,27 @@ class Eyes:
             raise Problem(503, "too many photos wait for an answer; try again soon", headers={"Retry-After": "1"})
         self._waiting += photos
 
-    async def _seen(self, model: Model, framing: Framing, photos: Sequence[Upload], small: bool) -> Seen:
-        turns = asyncio.Semaphore(DECODERS)  # of this request: the photos of others need not wait for all of its own
-        waiting = [self._cut(photo, framing, small, turns) for photo in photos]
-        cuts = await asyncio.gather(*waiting, return_exceptions=True)
-        seen = Seen()
-        crops = []
-        for position, cut in enumerate(cuts):
-            if isinstance(cut, Unreadable):
-                seen.unreadable.append(cut)
-            elif isinstance(cut, BaseException):
-                raise cut
-            else:
-                seen.positions.append(position)
-                seen.digests.append(cut.digest)
-                seen.plain += [position] if cut.plain else []
-                seen.small |= {} if cut.small is None else {cut.digest: cut.small}
-                crops.append(cut.crop)
-        if crops:
-            seen.features = await asyncio.wrap_future(self._encode(model, torch.stack(crops)))
+    def _decode_one(self, task: Task) -> None:
+        """Decodes a photo of a request; its next one waits behind those of others."""
+        position = task.begin()
+        if position is None:
+            return
+        if size(task.photos[position], task.framing.pixels) > GIANT:
+            self._giants.submit(self._decode, task, position)
         else:
-            seen.features = [torch.empty(0, branch.encoder.dim) for branch in model.branches]
-        return seen
+            with self._turns.decoding():
+                self._decode(task, position)
 
-    async def _cut(self, photo: Upload, framing: Framing, small: bool, turns: asyncio.Semaphore) -> Cut:
-        async with turns:
-            cut = await asyncio.wrap_future(self._pool.submit(_cut_unless_giant, photo, framing, small))
-            if cut is None:
-                cut = await asyncio.wrap_future(self._giants.submit(_cut, photo, framing, small))
-            return cut
-
-    def _encode(self, model: Model, crops: Tensor) -> Future[list[Tensor]]:
-        task = Task(model, crops, Future())
-        self._tasks.put(task)
-        return task.features
+    def _decode(self, task: Task, position: int) -> None:
+        if task.result.done():  # who asked has gone, or was told of a problem
+            return
+        try:
+            if task.finish(position, _cut_or_problem(task, position)):
+                self._tasks.put(task)  # from here, not by way of the event loop, which has enough to do
+            else:
+                self._pool.submit(self._decode_one, task)
+        except BaseException as problem:
+            task.fail(problem)
 
     def _work(self) -> None:
         following: Task | Job | None = None
@@ -158,9 +128,10 @@ class Eyes:
                 _finish(first)
                 continue
             tasks, following = self._gathered(first)
-            tasks = [task for task in tasks if task.features.set_running_or_notify_cancel()]
+            tasks = [task for task in tasks if task.result.set_running_or_notify_cancel()]
             if tasks:
-                _answer(tasks)
+                with self._turns.encoding():
+                    _answer(tasks)
 
     def _gathered(self, first: Task) -> tuple[list[Task], Task | Job | None]:
         """Tasks that can be encoded together, and what comes after them."""
@@ -180,9 +151,11 @@ class Eyes:
         return tasks, None
 
 
-def _cut_unless_giant(photo: Upload, framing: Framing, small: bool) -> Cut | None:
-    """None for a giant."""
-    return None if size(photo, framing.pixels) > GIANT else _cut(photo, framing, small)
+def _cut_or_problem(task: Task, position: int) -> Cut | Unreadable:
+    try:
+        return _cut(task.photos[position], task.framing, task.small)
+    except Unreadable as problem:
+        return problem
 
 
 def _cut(photo: Upload, framing: Framing, small: bool) -> Cut:
@@ -201,17 +174,23 @@ def _finish(job: Job) -> None:
 
 
 def _answer(tasks: Sequence[Task]) -> None:
-    model = tasks[0].model
+    sizes = [len(task.crops) for task in tasks]
     try:
-        assert model.framing is not None
-        features = model.embed(finish(torch.cat([task.crops for task in tasks]), model.framing, None))
+        features = _encoded(tasks[0].model, [crop for task in tasks for crop in task.crops])
     except Exception as problem:
         for task in tasks:
-            task.features.set_exception(problem)
+            task.fail(problem)
         return
-    sizes = [len(task.crops) for task in tasks]
     for task, *parts in zip(tasks, *(f.split(sizes) for f in features), strict=True):
-        task.features.set_result(parts)
+        task.answer(parts)
+
+
+def _encoded(model: Model, crops: Sequence[Tensor]) -> list[Tensor]:
+    """The features of crops, one (n, dim) per branch."""
+    if not crops:
+        return [torch.empty(0, branch.encoder.dim) for branch in model.branches]
+    assert model.framing is not None
+    return model.embed(finish(torch.stack(list(crops)), model.framing, None))
 
 
 def same_eyes(one: Model, other: Model) -> bool:

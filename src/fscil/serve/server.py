@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fscil.errors import FscilError
+from fscil.serve.memory import keep_memory
 from fscil.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def run(settings: Settings, certificate: Path | None, key: Path | None, tell: Ca
         from fscil.serve.patience import Patient
     except ImportError as problem:
         raise FscilError("serve needs more packages: pip install 'fscil[serve]'") from problem
+    keep_memory()
     with _listening(settings.host, settings.port) as door:
         config = uvicorn.Config(
             application(settings),

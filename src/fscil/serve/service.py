@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
@@ -17,6 +17,8 @@ from fscil.serve.uploads import Form, read_form, read_photos
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.looking import Seen
 from fscil.teach.seeing.photos import Unreadable, Upload
+
+T = TypeVar("T")
 
 
 class Service:
@@ -57,10 +59,13 @@ class Service:
 
     async def look(self, model: Model, photos: Sequence[Upload], small: bool = False) -> Seen:
         """What learning and answering need of photos of which one at least can be read, and small pictures."""
-        seen = await self.eyes.look(model, photos, small)
-        if not seen.positions:
-            raise Problem(422, "none of the photos could be read; send other photos", unreadable(seen.unreadable))
+        seen: Seen = await self.eyes.look(model, photos, small, _with_photos)
         return seen
+
+    async def answer(self, model: Model, photos: Sequence[Upload], say: Callable[[Seen], T]) -> T:
+        """What is said about photos of which one at least can be read, by the thread that has encoded them."""
+        said: T = await self.eyes.look(model, photos, False, lambda seen: say(_with_photos(seen)))
+        return said
 
     async def change(
         self, apply: Callable[[Model], Any], expected: Revisions = None, seen_by: Model | None = None
@@ -83,12 +88,19 @@ class Service:
             return await waiting
 
 
+def _with_photos(seen: Seen) -> Seen:
+    if not seen.positions:
+        raise Problem(422, "none of the photos could be read; send other photos", unreadable(seen.unreadable))
+    return seen
+
+
 def unreadable(problems: Sequence[Unreadable]) -> list[PhotoProblem]:
     """Photos that could not be read, as they are sent."""
     return [PhotoProblem(photo=problem.name, problem=problem.reason) for problem in problems]
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
+    """Asynchronous, though it waits for nothing: FastAPI asks a thread to run what is not."""
     service: Service = request.app.state.service
     return service
 

@@ -58,7 +58,7 @@ async def evaluate(service: Served, request: Request, response: Response) -> Eva
     model = service.model
     if not model.names:
         raise Problem(409, "the model knows no class yet; teach it one")
-    seen = await service.eyes.look(model, given.photos, small=False)
+    seen: Seen = await service.eyes.look(model, given.photos, False, lambda seen: seen)
     rows += await to_thread(_rows, model, given, labels, seen)
     facts = _facts(rows, words.tag(response, model))
     return facts.model_copy(update={"unreadable": unreadable(seen.unreadable)})

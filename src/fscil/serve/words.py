@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from fastapi import Response
 
-from fscil.errors import FscilError
-from fscil.serve.shapes import Guess, Missed, Near, ReviewFacts, Told
+from fscil.serve.shapes import Missed, ReviewFacts, Told
 from fscil.teach.knowledge.model import Model
-from fscil.teach.lessons.corrections import places
 from fscil.teach.lessons.looking import Seen, answers
-from fscil.teach.lessons.nearest import Neighbour, nearest
+from fscil.teach.lessons.nearest import Neighbour, Taught
 from fscil.teach.lessons.review import Review
 from fscil.teach.seeing.photos import Upload
+
+_TAUGHT: WeakKeyDictionary[Model, Taught] = WeakKeyDictionary()  # what was forgotten goes with its snapshot
 
 
 def tag(response: Response, model: Model) -> str:
@@ -24,10 +25,18 @@ def tag(response: Response, model: Model) -> str:
     return revision
 
 
+def taught(model: Model) -> Taught:
+    """The photos of a snapshot: put together when the first one asks, not for every question."""
+    known = _TAUGHT.get(model)
+    if known is None:
+        known = _TAUGHT[model] = Taught(model)
+    return known
+
+
 def told(model: Model, photos: Sequence[Upload], seen: Seen, top: int, near: int) -> list[Told]:
     """What a model says about photos that were looked at."""
-    said, taught = answers(model, seen.features, top), places(model)
-    neighbours = _neighbours(model, seen, near)
+    said, known = answers(model, seen.features, top), taught(model)
+    neighbours = known.nearest(seen.features, near) if near and len(known) else [()] * len(said)
     return [
         Told.model_validate(
             {
@@ -36,9 +45,9 @@ def told(model: Model, photos: Sequence[Upload], seen: Seen, top: int, near: int
                 "class": str(answer.best[0][0]),
                 "known": answer.known,
                 "like_none": answer.rejected,
-                "taught_as": str(taught[digest]) if digest in taught else None,
+                "taught_as": str(known.places[digest]) if digest in known.places else None,
                 "text": answer.text(),
-                "best": [Guess.model_validate({"class": str(name), "probability": p}) for name, p in answer.best],
+                "best": [{"class": str(name), "probability": p} for name, p in answer.best],
                 "nearest": [_near(one) for one in some],
             }
         )
@@ -46,15 +55,8 @@ def told(model: Model, photos: Sequence[Upload], seen: Seen, top: int, near: int
     ]
 
 
-def _neighbours(model: Model, seen: Seen, most: int) -> list[list[Neighbour]]:
-    try:
-        return nearest(model, seen.features, most) if most else [[] for _ in seen.positions]
-    except FscilError:  # it keeps no features
-        return [[] for _ in seen.positions]
-
-
-def _near(one: Neighbour) -> Near:
-    return Near.model_validate({"digest": one.photo.hex(), "class": str(one.name), "likeness": one.likeness})
+def _near(one: Neighbour) -> dict[str, str | float]:
+    return {"digest": one.photo.hex(), "class": str(one.name), "likeness": one.likeness}
 
 
 def review_line(review: Review) -> str:

@@ -14,7 +14,7 @@ LONGEST = 100  # characters
 
 
 def check_name(name: Name) -> None:
-    """Refuses a name that is empty, too long, reserved, or that holds what cannot be printed."""
+    """Refuses a name that is empty, too long, reserved, a step in a path, or that holds what cannot be printed."""
     if not isinstance(name, str):
         return
     if not name.strip():
@@ -29,5 +29,7 @@ def check_name(name: Name) -> None:
             f"the name '{printable(name)}' holds characters that cannot be printed (control characters, line breaks or "
             "broken text); choose another one"
         )
+    if name.strip() in (".", ".."):
+        raise FscilError(f"{name.strip()!r} is a step in a path and no name: browsers leave it out; choose another one")
     if name == NONE:
         raise FscilError(f"{NONE!r} is what photos of no class are called; choose another name, or teach with --none")

@@ -13,6 +13,7 @@ from PIL import Image
 
 from fscil.data.framing import finish
 from fscil.serve.demo import make_demo
+from fscil.serve.memory import keep_memory
 from fscil.teach.knowledge.model import Model
 from fscil.teach.seeing.photos import Upload, batches
 from fscil.teach.storage import modelfile
@@ -60,6 +61,7 @@ def alone(model: Model, photos: Sequence[bytes], seconds: float) -> float:
 
 def measure(folder: Path, seconds: float, lessons: int, tell: Tell) -> list[str]:
     """Tells rates and waits at 1, 16 and 64 clients; what falls short of the goal is told, not a complaint."""
+    keep_memory()  # as the service does: what is measured alone is treated as well
     file = make_demo(folder / "studio")
     model = modelfile.load(file)
     photos = [photograph(seed) for seed in range(32)]
@@ -75,7 +77,9 @@ def measure(folder: Path, seconds: float, lessons: int, tell: Tell) -> list[str]
             asked = rush(life.port, itertools.repeat("/v1/predict"), itertools.cycle(bodies), clients, seconds, 10**9)
             rate = (before + alone(model, photos, seconds)) / 2
             goal = f" (goal {GOAL:.0%})" if clients == 16 else ""
-            tell(f"predict, {clients} clients: {asked.text()}; {asked.rate / rate:.0%} of {rate:.1f}/s alone{goal}")
+            cost = f"the clients took {asked.processor:.2f} s of processor time in {asked.seconds:.1f} s"
+            told = f"{asked.text()}; {asked.rate / rate:.0%} of {rate:.1f}/s alone{goal}; {cost}"
+            tell(f"predict, {clients} clients: {told}")
             fresh = (form([noise(1000 * clients + i, 256)]) for i in range(lessons))
             names = (f"/v1/classes/taught-{i % 8}/photos" for i in itertools.count())
             taught = rush(life.port, names, fresh, clients, 4 * seconds, lessons)

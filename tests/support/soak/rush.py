@@ -19,6 +19,7 @@ class Rush:
     seconds: float
     waits: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
+    processor: float = 0.0  # seconds that the process of the visitors took from the cores
 
     @property
     def rate(self) -> float:
@@ -42,7 +43,7 @@ class Rush:
 def rush(port: int, paths: Iterator[str], bodies: Iterator[bytes], clients: int, seconds: float, most: int) -> Rush:
     """Visitors ask until the time is over, or until there are no more bodies; `most` answers in all."""
     lock, begin = threading.Lock(), time.monotonic()
-    told, turns = Rush(0.0), itertools.count()
+    told, turns, processor = Rush(0.0), itertools.count(), time.process_time()
 
     def visit() -> None:
         visitor = Visitor(port)
@@ -66,5 +67,5 @@ def rush(port: int, paths: Iterator[str], bodies: Iterator[bytes], clients: int,
         thread.start()
     for thread in threads:
         thread.join()
-    told.seconds = time.monotonic() - begin
+    told.seconds, told.processor = time.monotonic() - begin, time.process_time() - processor
     return told
