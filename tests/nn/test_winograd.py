@@ -6,7 +6,7 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from fscil.nn import encoders, winograd
-from fscil.nn.winograd import WinogradConvolution, keep_freed_memory, use_winograd
+from fscil.nn.winograd import WinogradConvolution, use_winograd
 from fscil.running.planning import activation_bytes
 
 WIDE = (128, 256)
@@ -75,8 +75,3 @@ def test_a_network_keeps_its_names_and_its_count_of_multiply_adds_and_tells_of_i
     assert list(short.state_dict()) == names
     assert short.macs(32) == plain.macs(32)
     assert activation_bytes(short, 32) > before
-
-
-def test_memory_is_kept_only_where_the_library_can(monkeypatch):
-    monkeypatch.setattr("sys.platform", "darwin")
-    keep_freed_memory()  # no such function there

@@ -1,8 +1,5 @@
 """Photos on their way from the form to the answer: who decodes, who encodes, and what becomes of those who leave."""
 
-import platform
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -156,31 +153,13 @@ def test_no_photos_are_looked_at_too(client: TestClient) -> None:
     assert client.portal.call(nothing).positions == []
 
 
-FAULTS = """
-import resource
-from fscil.serve.memory import keep_memory
-keep_memory()
-bytearray(8 << 20)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    bytearray(8 << 20)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_memory_of_one_photo_serves_the_next() -> None:
-    faults = int(subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, check=True, text=True).stdout)
-    assert faults < 2048  # pages of one such photo
-
-
 def test_a_service_keeps_memory(birds_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Kept(Exception):
         pass
 
-    def keep() -> None:
+    def keep(up_to: int) -> None:
         raise Kept
 
-    monkeypatch.setattr(server, "keep_memory", keep)
+    monkeypatch.setattr(server, "keep_freed_memory", keep)
     with pytest.raises(Kept):
         server.run(Settings(birds_file, port=0), None, None, print)

@@ -7,13 +7,13 @@ to 4x4 tiles of the result. All of it is matrix products, so torch's own are eno
 The numbers are those of an ordinary convolution but for rounding (relative errors of some 1e-6).
 """
 
-import ctypes
-import sys
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from fscil.nn.allocation import keep_freed_memory
 
 STEP, TILE = 4, 6  # a tile of 6x6 values gives 4x4 results
 FEW = 128 * 256  # inputs times outputs below which the transforms take longer than they save
@@ -131,15 +131,3 @@ def _suits(layer: nn.Conv2d) -> bool:
     shape = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
     plain = shape == ((3, 3), (1, 1), (1, 1), (1, 1), 1) and layer.bias is None
     return plain and layer.in_channels * layer.out_channels >= FEW
-
-
-def keep_freed_memory() -> None:
-    """Lets this process keep the memory it frees, where it runs on glibc.
-
-    Otherwise every large tensor is new memory, which the system clears page by page: that takes as long as what
-    Winograd's algorithm saves.
-    """
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
-        trim_threshold, mmap_max, never = -1, -4, 2**31 - 1
-        library.mallopt(mmap_max, 0)
-        library.mallopt(trim_threshold, never)

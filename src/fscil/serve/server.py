@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fscil.errors import FscilError
-from fscil.serve.memory import keep_memory
-from fscil.serve.settings import Settings
+from fscil.nn.allocation import keep_freed_memory
+from fscil.serve.settings import MEGABYTE, Settings
 
 if TYPE_CHECKING:
     import uvicorn
 
 LONGEST_HEADERS = 16 * 1024  # bytes
 MOST_VISITORS = 512  # connections and requests; more are sent away
+KEPT = 32 * MEGABYTE  # largest piece of memory kept for the next photo; the pixels of a giant go back to the system
 GRACE = 40  # seconds for what was accepted, more than any request may take
 
 
@@ -29,7 +30,7 @@ def run(settings: Settings, certificate: Path | None, key: Path | None, tell: Ca
         from fscil.serve.patience import Patient
     except ImportError as problem:
         raise FscilError("serve needs more packages: pip install 'fscil[serve]'") from problem
-    keep_memory()
+    keep_freed_memory(KEPT)
     with _listening(settings.host, settings.port) as door:
         config = uvicorn.Config(
             application(settings),

@@ -12,8 +12,9 @@ import numpy as np
 from PIL import Image
 
 from fscil.data.framing import finish
+from fscil.nn.allocation import keep_freed_memory
 from fscil.serve.demo import make_demo
-from fscil.serve.memory import keep_memory
+from fscil.serve.server import KEPT
 from fscil.teach.knowledge.model import Model
 from fscil.teach.seeing.photos import Upload, batches
 from fscil.teach.storage import modelfile
@@ -61,7 +62,7 @@ def alone(model: Model, photos: Sequence[bytes], seconds: float) -> float:
 
 def measure(folder: Path, seconds: float, lessons: int, tell: Tell) -> list[str]:
     """Tells rates and waits at 1, 16 and 64 clients; what falls short of the goal is told, not a complaint."""
-    keep_memory()  # as the service does: what is measured alone is treated as well
+    keep_freed_memory(KEPT)  # as the service does: what is measured alone is treated as well
     file = make_demo(folder / "studio")
     model = modelfile.load(file)
     photos = [photograph(seed) for seed in range(32)]
