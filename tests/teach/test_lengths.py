@@ -38,7 +38,7 @@ def stretched(album: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
 def raw(photos: list[Path]) -> Tensor:
     """What the encoder itself makes of photos."""
     model = empty_model()
-    learning._look_at_lengths(model.branches)
+    learning.look_at_lengths(model.branches)
     return looking.look(model, photos).features[0]
 
 
@@ -151,7 +151,7 @@ def test_the_exported_graph_knows_lengths(stretched: Model, tmp_path: Path) -> N
 
 def test_turned_photos_are_seen_as_the_map_sees_the_others(album: Path) -> None:
     model, shown = empty_model(), sorted((album / "owl").iterdir())
-    learning._look_at_lengths(model.branches)
+    learning.look_at_lengths(model.branches)
     turned = looking.look(model, shown, turn=range(3)).turned
     torch.testing.assert_close(torch.stack(list(turned.values())).norm(dim=2), torch.ones(3, 3))
 

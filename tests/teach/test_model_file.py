@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import pickle
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_a_model_comes_back_as_it_was(birds: Model, birds_file: Path, hoopoes: l
 
 def test_the_metadata_tell_what_it_is(birds_file: Path) -> None:
     notes = notes_of(birds_file)
-    assert notes["format"] == 3
+    assert notes["format"] == 4
     assert [name for _, name in notes["classes"]] == list(BIRDS)
     assert notes["origin"]["encoder"] == "tiny"
     assert notes["origin"]["licence"]
@@ -94,8 +95,21 @@ def test_erasing_leaves_no_byte_of_the_class(birds_file: Path, hoopoes: list[Pat
     assert list(birds_file.parent.glob("*.partial")) == []
 
 
+def test_a_file_of_format_3_keeps_its_threshold_and_how_it_moves(birds_file: Path) -> None:
+    model, notes = modelfile.load(birds_file), notes_of(birds_file)
+    assert model.calibration.counted > 0
+    notes["format"] = 3
+    del notes["calibration"]["counted"], notes["revision"]
+    notes["revision"] = modelfile._revision(notes, modelfile._kept(model))
+    save_file(load_file(birds_file), birds_file, {"notes": json.dumps(notes)})
+    old = modelfile.load(birds_file).calibration
+    assert old == replace(model.calibration, counted=0.0)
+    modelfile.save(modelfile.load(birds_file), birds_file)
+    assert modelfile.load(birds_file).calibration.at(0.2) == old.at(0.2)
+
+
 def test_a_newer_file_is_refused_politely(birds_file: Path) -> None:
-    rewritten(birds_file, lambda notes, tensors: notes.update(format=4, brain="larger"))
+    rewritten(birds_file, lambda notes, tensors: notes.update(format=5, brain="larger"))
     with pytest.raises(FscilError, match="a newer version of fscil wrote it; update with pip install -U fscil"):
         modelfile.load(birds_file)
 

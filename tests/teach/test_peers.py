@@ -2,13 +2,16 @@
 
 import importlib.util
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from albums import empty_model
 from fscil.data.images import TensorImages
+from fscil.teach.base import learning
+from fscil.teach.lessons import looking
 
 SCRIPTS = Path(__file__).parent.parent.parent / "benchmarks"
 
@@ -46,12 +49,52 @@ def test_every_peer_learns_base_and_later_classes(monkeypatch: pytest.MonkeyPatc
     assert np.array_equal(stored.later[0], data.later[0])
 
 
-def test_unknown_classes_are_never_learned() -> None:
+def test_unknown_classes_are_never_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = script("unknown")
-    pixels = torch.arange(60, dtype=torch.uint8).view(60, 1, 1, 1).expand(60, 3, 2, 2)
-    images = TensorImages(pixels, torch.arange(60) % 6)
-    test = unknown.test_of("some", images, images, [1, 3], [0, 5])
-    assert test.classes == [1] * 10 + [3] * 10
-    assert {int(photo[0, 0, 0]) % 6 for photo in test.learned} == {1, 3}
-    assert {int(photo[0, 0, 0]) % 6 for photo in test.unknown} == {0, 5}
-    assert len(unknown.sources(images, [2], 4)[0]) == 4
+    pixels = torch.arange(200, dtype=torch.uint8).repeat_interleave(3).view(600, 1, 1, 1).expand(600, 3, 2, 2)
+    images = TensorImages(pixels, torch.arange(200).repeat_interleave(3))
+    monkeypatch.setattr(unknown.cub200, "load", lambda *_: SimpleNamespace(train=images, test=images))
+    monkeypatch.setattr(unknown.cifar100, "load", lambda *_: SimpleNamespace(train=images, test=images))
+    looked: list[str] = []
+
+    def look(photos: list[np.ndarray], title: str) -> torch.Tensor:
+        looked.append(title)
+        return torch.tensor([[float(photo[0, 0, 0])] for photo in photos])
+
+    few, again, many = unknown.birds(Path(), look, 2)
+    assert len(looked) == len(set(looked))  # however many draws there are
+    assert set(few.learned.classes.tolist()) != set(again.learned.classes.tolist())
+    for test, known, others in ((few, 10, 20), (many, 100, 100)):
+        assert torch.equal(test.learned.features[:, 0].long(), test.learned.classes)
+        species = set(test.learned.classes.tolist())
+        assert len(species) == known
+        assert set(test.known.classes.tolist()) == species
+        assert len(set(test.unknown.classes.tolist()) - species) == others
+        assert not species & set(range(100))  # on which the choices were made
+    (things,) = unknown.things(Path(), look, 1)
+    assert len(things.learned.classes.unique()) == 7
+    assert not set(things.learned.classes.tolist()) & set(things.unknown.classes.tolist())
+
+
+def test_a_model_of_stored_features_is_that_of_the_photos(album: Path, tmp_path: Path) -> None:
+    unknown = script("unknown")
+    model, photos = empty_model(), sorted(album.glob("*/*.png"))
+    names = [photo.parent.name for photo in photos]
+    learning.learn(model, photos, names, "prototypes")
+    bare = empty_model()
+    learning.look_at_lengths(bare.branches)
+    look = unknown.kept(tmp_path / "seen.npz", lambda photos, _: looking.glance(bare, photos).features[0])
+    raw, rows = look(photos, "birds"), torch.tensor([sorted(set(names)).index(name) for name in names])
+    assert torch.equal(unknown.kept(tmp_path / "seen.npz", pytest.fail)(photos, "birds"), raw)
+    stored = unknown.learned(unknown.Photos(raw, rows))
+    assert stored.calibration.threshold == pytest.approx(model.calibration.threshold, abs=1e-5)
+    shown = looking.glance(model, photos).features
+    torch.testing.assert_close(stored.evidence(stored.embed(raw)), model.evidence(shown), atol=1e-4, rtol=1e-4)
+
+
+def test_bounds_are_counted_over_draws() -> None:
+    rows = [(7.0, 40.0), (9.0, 40.0), (7.0, 46.0), (8.0, 45.0)]
+    found = [{"set": f"some, draw {i}", "accepted": a, "refused": r, "auroc": 0.8} for i, (a, r) in enumerate(rows)]
+    told = script("unknown").spread(found)
+    assert (told["set"], told["draws"], told["accepted"], told["refused"]) == ("some", 4, 7.75, 42.75)
+    assert (told["accepted_kept"], told["refused_kept"], told["both_kept"]) == (75.0, 75.0, 50.0)

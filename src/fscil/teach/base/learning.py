@@ -38,7 +38,7 @@ def learn(
     began = time.perf_counter() if began is None else began
     plan = plan_for(model, names, strength, seed)
     if model.paired:
-        _look_at_lengths(model.branches)
+        look_at_lengths(model.branches)
     cost = estimate(model, sources, names, plan, settings)
     plan = affordable(plan, cost, time.perf_counter() - began, tell)
     seen = look(model, sources, "looking at photos", plan.turned)
@@ -62,7 +62,7 @@ def learn(
     return Lesson(len(taken), seen.unreadable, advice)
 
 
-def _look_at_lengths(branches: Sequence[Branch]) -> None:
+def look_at_lengths(branches: Sequence[Branch]) -> None:
     """Features of an encoder are told how long they were; those of a table mean whatever their owner wants."""
     for branch in branches:
         if branch.unit and branch.relation == "cosine":

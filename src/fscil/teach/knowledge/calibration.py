@@ -22,6 +22,7 @@ BELOW = 1.5  # by so many deviations of known photos unknown ones fit worse, bef
 BELOW_WEIGHT = 12  # hidden classes that say as much
 NARROWER = 0.9  # deviation of unknown photos as a share of that of known ones, before any class was hidden
 NARROWER_WEIGHT = 40  # hidden classes that say as much
+ALIKE = 10  # classes of one set, however many are hidden, say less than so many about classes from elsewhere
 MISLED = 0.01  # AUROC that lengths may cost in rehearsals, which are not sure of more
 HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
 
@@ -43,6 +44,7 @@ class Calibration:
     tightness: float | None = None  # mean cosine of two photos of a class; None: the scores are all evidence there is
     classes: int = 0  # for so many classes the threshold was measured; 0: it was not noted
     growth: float = 0.0  # by so much the fit of unknown photos grows when the number of classes doubles
+    counted: float = 0.0  # as so many classes the hidden ones count for the threshold; 0: as many as they are
     known_fits: tuple[float, ...] = ()  # evenly spaced quantiles of the fits of held-out photos of known classes
     unknown_fits: tuple[float, ...] = ()  # and of classes that were held out
 
@@ -73,12 +75,21 @@ class Calibration:
             why = "too few base photos were held out, or an earlier version made it"
             raise FscilError(f"this model does not know what another threshold would cost ({why}); learn it again")
         known = np.array(self.known_fits)
-        threshold = _threshold(known, np.array(self.unknown_fits), self.classes, false_acceptance)
+        threshold = _threshold(known, np.array(self.unknown_fits), self.counted or self.classes, false_acceptance)
         accepted = float((known >= threshold).mean())
         return replace(self, threshold=threshold, false_acceptance=false_acceptance, accepted=accepted)
 
 
-def _threshold(known: np.ndarray, unknown: np.ndarray, classes: int, rate: float) -> float:
+def counted_as(classes: int) -> float:
+    """What so many hidden classes of one set are worth: nearly as many if they are few, never more than ALIKE.
+
+    Unknown photos may show relatives of known classes or none. Each further class of the same set says more about its
+    own kind, and nothing about which of the two will come: that part of the error does not shrink with their number.
+    """
+    return classes * ALIKE / (classes + ALIKE)
+
+
+def _threshold(known: np.ndarray, unknown: np.ndarray, classes: float, rate: float) -> float:
     """The fit that a share of unknown photos reaches, from fits of known and unknown photos in rehearsals.
 
     It is classes that are unknown, and few were hidden: the upper end of their fits is the work of the two that happen
@@ -105,6 +116,7 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
         _fits(made, weights, classes),
         temperature=temperature,
         accuracy=right / photos,
+        counted=counted_as(classes),
         photos=photos // 2,  # each was in two rehearsals
     )
     return fitted.at(false_acceptance)

@@ -37,8 +37,8 @@ from fscil.teach.storage.locks import locked
 from fscil.teach.storage.stored import Stored, stored
 from fscil.tensors import digest, write_tensors
 
-FORMAT = 3
-READABLE = (1, 2, 3)  # they stay what they are; 1: plain relations, "not sure" by the scores; 2: features of length 1
+FORMAT = 4
+READABLE = (1, 2, 3, 4)  # they stay as they are; 1: "not sure" by scores; 2: features of length 1; 3: none is `counted`
 SCALARS = ("weight", "feature_scale")
 FRAMING = ("pixels", "mean", "std", "margin", "resampling")
 OLDER = {"resampling": "bilinear"}  # what files of before do not say
