@@ -12,6 +12,11 @@ from fscil.running.planning import activation_bytes
 WIDE = (128, 256)
 
 
+@pytest.fixture(autouse=True)
+def _other_tests_measure_memory(monkeypatch):
+    monkeypatch.setattr(winograd, "keep_freed_memory", lambda: None)
+
+
 def pair(inputs: int = WIDE[0], outputs: int = WIDE[1]) -> tuple[nn.Conv2d, nn.Conv2d]:
     """An ordinary convolution, and the same one by Winograd's algorithm."""
     torch.manual_seed(0)

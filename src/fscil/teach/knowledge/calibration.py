@@ -23,6 +23,7 @@ BELOW_WEIGHT = 12  # hidden classes that say as much
 NARROWER = 0.9  # deviation of unknown photos as a share of that of known ones, before any class was hidden
 NARROWER_WEIGHT = 40  # hidden classes that say as much
 ALIKE = 10  # classes of one set, however many are hidden, say less than so many about classes from elsewhere
+USUAL = 0.05  # up to this share of false acceptance the highest fit of hidden photos is a bound, beyond it a lower one
 MISLED = 0.01  # AUROC that lengths may cost in rehearsals, which are not sure of more
 HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
 
@@ -95,13 +96,14 @@ def _threshold(known: np.ndarray, unknown: np.ndarray, classes: float, rate: flo
     It is classes that are unknown, and few were hidden: the upper end of their fits is the work of the two that happen
     to be most alike, and says nothing about the next class. Their middle says more, and their deviation some; both are
     drawn to what sets of photos have in common, the less the more classes there are. The tail is that of a normal
-    distribution, but no higher than any photo of a hidden class came.
+    distribution, but no higher than any photo of a hidden class came; who accepts more is told of lower ones.
     """
     prior = known.mean() - BELOW * known.std()
     middle = (classes * np.median(unknown) + BELOW_WEIGHT * prior) / (classes + BELOW_WEIGHT)
     narrow = NARROWER * known.std()
     deviation = (classes * unknown.std() + NARROWER_WEIGHT * narrow) / (classes + NARROWER_WEIGHT)
-    return float(min(middle + NormalDist().inv_cdf(1 - rate) * deviation, unknown.max()))
+    highest = np.quantile(unknown, min(1.0, 1 + USUAL - rate))
+    return float(min(middle + NormalDist().inv_cdf(1 - rate) * deviation, highest))
 
 
 def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float, classes: int) -> Calibration:
