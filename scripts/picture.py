@@ -38,8 +38,8 @@ class Measured:
 
 OURS = {
     "cifar100": (
-        Measured("KT-RCNet", "cifar100/kt_rcnet-small-seed*.json"),
-        Measured("cosine", "plain-readout/cifar100/cosine-small-seed*.json"),
+        Measured("KT-RCNet", "cifar100/kt_rcnet-large-seed*.json"),
+        Measured("cosine", "cifar100/cosine-large-seed*.json"),
     ),
     "cub200": (
         Measured("KT-RCNet", "cub200/kt_rcnet-small-seed*.json"),
