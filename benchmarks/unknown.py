@@ -83,11 +83,25 @@ def sources(images: Images, classes: Sequence[int], each: int = 10**6) -> tuple[
     return list(some.paths), some.labels.tolist()
 
 
+class Part(backbones.Features):
+    """The encoder that gives some columns of the features (n, dims) of several encoders side by side."""
+
+    def __init__(self, columns: slice):
+        super().__init__(columns.stop - columns.start)
+        self.columns = columns
+
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features[:, self.columns])
+
+
 def encoded(encoder: str, views: str) -> Look:
-    """What looks at photos: features (n, dim) averaged over views, with the lengths that the encoder gave them."""
+    """What looks at photos: features averaged over views, with the lengths that the encoder gave them.
+
+    Those of several encoders, NAME+NAME, stand side by side (n, sum of dims).
+    """
     model = backbones.of_encoder(encoder, views=views)
     look_at_lengths(model.branches)
-    return lambda photos, title: glance(model, photos, title).features[0]
+    return lambda photos, title: torch.cat(glance(model, photos, title).features[::2], 1)  # B and C see the same
 
 
 def kept(file: Path | None, look: Look) -> Look:
@@ -144,19 +158,21 @@ def signs(data: Path, look: Look) -> Iterator[Test]:
     yield Test("glyphs, 10 + 10", train, test.of(range(90, 100)), test.of(range(50, 60)))
 
 
-def learned(photos: Photos) -> Model:
+def learned(photos: Photos, encoders: int) -> Model:
     """A model of photos of which the features are known; it is the one that `fscil learn` makes of them."""
-    encoder = backbones.Features(photos.features.shape[1])
-    model = Model(backbones.pair(encoder, "one", unit=True), None, Origin("features", "none", "none"))
+    dim = photos.features.shape[1] // encoders
+    parts = [Part(slice(start, start + dim)) for start in range(0, photos.features.shape[1], dim)]
+    branches = [branch for part in parts for branch in backbones.pair(part, "one", unit=True)]
+    model = Model(branches, None, Origin("features", "none", "none"))
     look_at_lengths(model.branches)
     learn_table(model, photos.features, photos.classes.tolist(), Wish(strength="prototypes"))
     return model
 
 
-def measured(test: Test) -> dict[str, Any]:
+def measured(test: Test, encoders: int) -> dict[str, Any]:
     """What a model that learned the photos says about known, unknown and far ones."""
     began = time.perf_counter()
-    model = learned(test.learned)
+    model = learned(test.learned, encoders)
     seconds = time.perf_counter() - began
     known, unknown = (model.evidence(model.embed(some.features)) for some in (test.known, test.unknown))
     c = model.calibration
@@ -195,18 +211,19 @@ def spread(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run(data: Path, look: Look, draws: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def run(data: Path, look: Look, encoders: int, draws: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What was measured in each draw, and over the draws of each set that was drawn."""
-    species = [measured(test) for test in birds(data, look, draws)]
-    classes = [measured(test) for test in things(data, look, draws)]
-    found = [*species, *classes, *(measured(test) for test in signs(data, look))]
+    species = [measured(test, encoders) for test in birds(data, look, draws)]
+    classes = [measured(test, encoders) for test in things(data, look, draws)]
+    found = [*species, *classes, *(measured(test, encoders) for test in signs(data, look))]
     return found, [spread(species[:-1]), spread(classes)]
 
 
 def told(given: argparse.Namespace) -> dict[str, Any]:
     began, meter = time.perf_counter(), Meter()
     with counting(meter):
-        found, over_draws = run(given.data, kept(given.features, encoded(given.encoder, given.views)), given.draws)
+        look = kept(given.features, encoded(given.encoder, given.views))
+        found, over_draws = run(given.data, look, len(given.encoder.split("+")), given.draws)
     return {
         "kind": "fscil unknown",
         "dataset": "cub200, cifar100, glyphs",
@@ -233,7 +250,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of CUB_200_2011 and cifar-100-python")
     parser.add_argument("out", type=Path, help="JSON file to write")
-    parser.add_argument("--encoder", default="efficientnet_lite0")
+    parser.add_argument("--encoder", default="efficientnet_lite0", help="NAME, or NAME+NAME of encoders of equal width")
     parser.add_argument("--views", choices=("one", "flip"), default="one")
     parser.add_argument("--draws", type=int, default=3, help="of ten species, and of seven classes of CIFAR-100")
     parser.add_argument("--features", type=Path, help="NPZ file of what was seen")
