@@ -16,7 +16,11 @@ from fscil.nn.encoders import Encoder
 
 
 class Relations(nn.Module):
-    """Images (n, 3, p, p) -> the sum of the relations of some branches (n, classes)."""
+    """Images (n, 3, p, p) -> the sum of the relations of some branches (n, classes), minus its mean over the classes.
+
+    What an image adds to its relations to all classes, such as the square of its own length, names none of them; but
+    it would decide the gradient.
+    """
 
     def __init__(self, branches: Sequence[Branch]):
         super().__init__()
@@ -24,7 +28,7 @@ class Relations(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         relations: Tensor = sum(branch(images) for branch in self.branches)
-        return relations
+        return relations - relations.mean(1, keepdim=True)
 
 
 def heat(branches: Sequence[Branch], image: Tensor, column: int) -> np.ndarray:
