@@ -14,6 +14,12 @@ ROOT = Path(__file__).parents[2]
 FILES = ROOT / "results" / "trial" / "cub200"
 CELL = re.compile(r"kt_rcnet-small-(?P<arm>.+)_read_out(?P<read>\w+)_length(?P<length>\w+)-seed(?P<seed>\d+)")
 
+GRIDS = {
+    "lambdas": re.compile(
+        r"kt_rcnet-map-global_weight(?P<row>[\d.]+)_local_weight(?P<column>[\d.]+)-seed(?P<seed>\d+)"
+    ),
+}
+
 pytestmark = pytest.mark.skipif(not FILES.exists(), reason="the results are not part of the source distribution")
 
 Averages = dict[int, float]  # by seed
@@ -67,3 +73,29 @@ def test_every_row_is_the_mean_of_its_files() -> None:
             own = known[read, length, arm]
             assert (n, total, alone, new) == (str(len(own["sum"])), *map(spread, (own["sum"], own["C"], own["new"])))
             assert arm == "tied" or (total_gap, alone_gap) == tuple(gap(own[k], tied[k]) for k in ("sum", "C"))
+
+
+def grid(sweep: str) -> dict[tuple[str, str], Averages]:
+    """Avg of the sum by row, column and seed of a sweep over two settings."""
+    found: dict[tuple[str, str], Averages] = defaultdict(dict)
+    for file in (ROOT / "results" / sweep / "cub200").glob("*.json"):
+        named = GRIDS[sweep].fullmatch(file.stem)
+        assert named is not None, file.name
+        found[named["row"], named["column"]][int(named["seed"])] = json.loads(file.read_text("utf-8"))["avg"]
+    return found
+
+
+def shown_grid(sweep: str) -> dict[tuple[str, str], str]:
+    """The cells of the table below the heading that names a sweep, by row and column."""
+    text = (ROOT / "docs" / "trial.md").read_text("utf-8")
+    section = text.split(f"(`{sweep}`)", 1)[1].split("\n#", 1)[0]
+    head, _, *body = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    names = [name.strip() for name in head[1:]]
+    return {
+        (line[0].strip(), name): cell.strip(" *") for line in body for name, cell in zip(names, line[1:], strict=True)
+    }
+
+
+@pytest.mark.parametrize("sweep", GRIDS)
+def test_every_cell_of_a_sweep_is_the_mean_of_its_files(sweep: str) -> None:
+    assert shown_grid(sweep) == {place: spread(values) for place, values in grid(sweep).items()}

@@ -103,6 +103,8 @@ def dots(lines: Sequence[Line]) -> Figure:
 def intervals(lines: Sequence[Line]) -> Figure:
     """Paired differences from the reference with 95 % intervals; filled where an interval excludes 0."""
     figure = Figure(figsize=(9.5, 1.2 + INCHES * len(lines)), layout="constrained")
+    references = {line.reference for line in lines}
+    beside = references.pop() if len(references) == 1 else "the reference at the same point"
     for plane, metric in zip(figure.subplots(1, len(SHOWN), sharey=True), SHOWN, strict=True):
         plane.axvline(0, color="black", linewidth=0.8)
         for place, line in enumerate(lines):
@@ -111,7 +113,7 @@ def intervals(lines: Sequence[Line]) -> Figure:
             if not isnan(gap.low):
                 plane.plot([gap.low, gap.high], [place, place], color=COLOURS[0])
             plane.plot(gap.mean, place, "o", color=COLOURS[0], mfc=COLOURS[0] if sure else "white")
-        plane.set_xlabel(f"{metric}: difference in points")
+        plane.set_xlabel(f"{metric}: points above {beside}")
         plane.grid(axis="x", alpha=0.3)
     _name_lines(figure.axes[0], lines)
     return figure
