@@ -47,7 +47,10 @@ FORMATS = (
     "HEIF",
 )  # Pillow's others may run programs
 MOST_PIXELS = 80_000_000  # of a picture that has to be decoded completely; JPEG files are decoded at a smaller size
-TOO_LARGE = f"at most {MOST_PIXELS // 1_000_000} can be read, make it smaller"
+MOST_OPENED = 2 * (Image.MAX_IMAGE_PIXELS or MOST_PIXELS)  # of any picture: Pillow refuses larger ones
+TOO_LARGE = (
+    f"at most {MOST_PIXELS // 1_000_000} can be read ({MOST_OPENED // 1_000_000} of a JPEG file), make it smaller"
+)
 EMPTY = "is empty (0 bytes)"
 BATCH = 32
 DIGEST_BYTES = 16
@@ -146,7 +149,7 @@ def _decoded(file: IO[bytes], name: str, pixels: int | None) -> Image.Image:
 
 def _reason(problem: Exception) -> str:
     if isinstance(problem, Image.DecompressionBombError):
-        return f"has too many megapixels; {TOO_LARGE}"
+        return f"has more than {MOST_OPENED // 1_000_000} megapixels; {TOO_LARGE}"
     return damage(problem)
 
 
