@@ -366,8 +366,14 @@ def test_inputs_that_are_no_folder_or_number_are_named(
     assert "'much' is not a number" in complaints
 
 
-def test_a_card_does_not_speak_of_the_features_of_no_photo(fscil_command: Fscil, album: Path) -> None:
+def test_a_card_does_not_speak_of_the_features_of_no_photo(
+    fscil_command: Fscil, album: Path, hoopoes: list[Path]
+) -> None:
     fscil_command("learn", album, "--save", "a.fscil", "--encoder", "tiny", "--pixels", 32, "--keep-features", "none")
     assert "It keeps no features of photos; only photos that are at hand can be taken back." in fscil_command(
         "card", "a.fscil"
     )[1].replace("\n", " ")
+    fscil_command("teach", "a.fscil", "--none", hoopoes[0])
+    assert "It keeps no features of photos but those of none of these; " in fscil_command("card", "a.fscil")[1].replace(
+        "\n", " "
+    )
