@@ -37,6 +37,11 @@ def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
     code, _, complaints = fscil_command(*learn)
     assert code == 2
     assert "birds.fscil exists; add classes to it with fscil teach" in complaints
+    assert fscil_command("learn", "photos", "--save", "photos") == (
+        2,
+        "",
+        "fscil: photos is a folder; give --save a file, for instance photos/things.fscil\n",
+    )
     assert fscil_command(*learn, "--overwrite", "--strength", "prototypes")[0] == 0
     assert modelfile.load("birds.fscil").origin.strength == "prototypes"
 
