@@ -3,6 +3,7 @@
 import os
 import struct
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from fscil.data.images import decode
 from fscil.data.pictures import upright_rgb
 from fscil.teach.seeing import photos
 from fscil.teach.seeing.photos import Unreadable, read
+from rights import without_privileges
 
 FRAMING = Framing(16, (0.5,) * 3, (0.5,) * 3)
 BROKEN_EXIF = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\xff\xff garbage"
@@ -289,6 +291,18 @@ def test_a_folder_without_photos_is_one_sentence(tmp_path: Path) -> None:
         photos.class_folders(tmp_path)
     with pytest.raises(photos.FscilError, match="cannot be opened as a folder"):
         photos.class_folders(tmp_path / "nowhere")
+
+
+def test_a_class_folder_that_may_not_be_opened_is_not_taken_for_an_empty_one() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        for folder in (Path(root), Path(root, "owl"), Path(root, "jay")):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+            two_halves().save(folder / "0.png")
+        Path(root, "jay").chmod(0)
+        with without_privileges(), pytest.raises(photos.FscilError, match=r"jay cannot be opened .*Permission denied"):
+            photos.class_folders(root)
+        Path(root, "jay").chmod(0o755)
 
 
 def test_accents_are_the_same_however_they_are_spelt() -> None:

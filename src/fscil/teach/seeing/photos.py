@@ -269,7 +269,7 @@ def photos_in(folder: Path) -> list[Path]:
     """All photos below a folder, at any depth; links are followed, but not upwards, and no folder is entered twice."""
     above = Path(os.path.abspath(folder)).parent  # noqa: PTH100 (a link stays one); the parent of "." would be "."
     found, entered = [], _real_with_parents(above)
-    for here, folders, files in os.walk(folder, followlinks=True):
+    for here, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(here)
         if real in entered:
             folders.clear()
@@ -279,6 +279,12 @@ def photos_in(folder: Path) -> list[Path]:
         shown = (name for name in sorted(files) if name[0] != ".")
         found += [Path(here, name) for name in shown if Path(name).suffix.lower() in PHOTO_SUFFIXES]
     return found
+
+
+def _refuse(problem: OSError) -> None:
+    """Photos that lie where nobody may look must not be taken for photos that are not there."""
+    advice = "allow it, or move it elsewhere"
+    raise FscilError(f"{problem.filename} cannot be opened as a folder ({problem.strerror}); {advice}") from problem
 
 
 def _real_with_parents(folder: Path) -> set[str]:
