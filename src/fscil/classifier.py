@@ -147,7 +147,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def adjust(self, false_acceptance: float) -> Classifier:
         """Moves the threshold of `is_known`; what it costs is then told by `model_.calibration.accepted`."""
         check_is_fitted(self)
-        self.model_.calibration = self.model_.calibration.at(false_acceptance)
+        self.model_.adjust(false_acceptance)
         self.false_acceptance = false_acceptance
         return self
 
@@ -197,9 +197,11 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self
 
     def undo(self) -> Classifier:
-        """Takes the last step back: `partial_fit`, `unteach`, `correct`, `teach_none`, `forget` or `rename`."""
+        """Takes the last step back: `partial_fit`, `unteach`, `correct`, `teach_none`, `forget`, `rename`, `adjust`."""
         check_is_fitted(self)
-        self.model_.undo()
+        step = self.model_.undo()
+        if step.not_sure is not None:
+            self.false_acceptance = step.not_sure.false_acceptance
         return self
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

@@ -191,21 +191,24 @@ def test_images_too_small_for_an_encoder_are_refused(name: str, pixels: int) -> 
 
 
 def test_weights_that_cannot_be_loaded_are_refused_by_name(tmp_path: Path) -> None:
-    absent, text, foreign, listed = (
-        tmp_path / name for name in ("absent.pth", "text.safetensors", "other.pth", "list.pt")
+    absent, text, note, foreign, listed = (
+        tmp_path / name for name in ("absent.pth", "text.safetensors", "text.pth", "other.pth", "list.pt")
     )
-    text.write_text("these are no weights")
+    for file in (text, note):
+        file.write_text("these are no weights")
     torch.save({"conv1.weight": torch.zeros(3)}, foreign)
     torch.save([torch.zeros(3)], listed)
     for file, reason in (
         (absent, "there is no weights file"),
-        (text, "not a readable weights file"),
+        (text, "not a readable weights file, or half of one; give a .safetensors file"),
+        (note, "not a readable weights file, or half of one; give a .safetensors file"),
         (foreign, "does not fit ResNet: 'conv1.weight'"),
         (listed, "no table of weights"),
     ):
         with pytest.raises(FscilError, match=reason) as caught:
             build("resnet18", 32, str(file))
         assert str(file) in str(caught.value)
+        assert "Error" not in str(caught.value)  # the words of Python and torch
 
 
 def test_encoders_without_pretrained_weights_say_so(tmp_path: Path) -> None:

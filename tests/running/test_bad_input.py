@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from fscil.running import planning
 from fscil.running.devices import usable_cores
 from fscil.running.experiment import RunSpec, check, execute, plan
 from fscil.running.runfolder import RunFolder
+from rights import without_privileges
 from tiny import tiny_ingredients
 
 
@@ -369,19 +369,6 @@ def test_tuning_with_as_few_or_as_many_classes_as_there_are(base_classes):
 def test_a_folder_in_which_nothing_was_learned_can_be_used_with_other_settings(tmp_path):
     assert run_apart(tiny_experiment(tmp_path), Fate(STEPS, 1)) == "signal 9"
     execute(tiny_experiment(tmp_path, changes={"base.epochs": 4}))
-
-
-@contextmanager
-def without_privileges() -> Iterator[None]:
-    """Root may write everywhere; nobody may not."""
-    if os.geteuid():
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -436,6 +436,18 @@ def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
     assert err == "fscil: stopped: run the same command again to start over\n"
 
 
+def test_control_c_while_the_command_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import runpy, sys\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'cyclopts': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Impatient()); runpy.run_module('fscil', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=os.environ)
+    assert (done.returncode, done.stderr) == (130, "fscil: stopped\n")
+
+
 @pytest.mark.parametrize(
     ("command", "continues"),
     [

@@ -62,7 +62,11 @@ def test_correct_moves_a_photo_in_one_step(fscil_command: Fscil, taught: Path, h
     fscil_command("undo", taught)
     assert taught.read_bytes() == before
     _, said, _ = fscil_command("correct", taught, hoopoes[6], "Upupa")  # never taught, and a new class
-    assert said.startswith(f"{hoopoes[6]} counts as 'Upupa'; fscil undo")
+    assert said.splitlines() == [
+        f"{hoopoes[6]} counts as 'Upupa'; fscil undo takes it back",
+        "'Upupa' is a new class",
+        "'Upupa' is known from 1 photo; 5 or more make it surer",
+    ]
     assert modelfile.load(taught).classes[-1] == "Upupa"
 
 

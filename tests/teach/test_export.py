@@ -1,6 +1,7 @@
 """ONNX: one graph that needs nothing of this package, and of which teaching changes only the small part."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import teaching
 from fscil.teach.outputs import export
+from rights import without_privileges
 from tiny import tiny_encoder
 
 ort = pytest.importorskip("onnxruntime", reason="export needs the extra fscil[onnx]")
@@ -27,6 +29,14 @@ def both(model: Model, folder: Path, photos: int) -> tuple[np.ndarray, np.ndarra
     scores = ort.InferenceSession(str(folder / "model.onnx")).run(["scores"], {"image": images})[0]
     mean, std = (torch.tensor(numbers).view(1, 3, 1, 1) for numbers in (model.framing.mean, model.framing.std))
     return scores, model.scores(model.embed((torch.from_numpy(images) - mean) / std)).numpy()
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_the_work(birds: Model) -> None:
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o555)
+        with without_privileges(), pytest.raises(FscilError, match=r"could not be written .*; choose another place"):
+            export.to_onnx(birds, Path(parent) / "out")
+        Path(parent).chmod(0o755)
 
 
 def test_the_graph_equals_the_model_and_grows_with_it(birds: Model, hoopoes: list[Path], tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import fcntl
 import json
 import multiprocessing
 import pickle
+import shutil
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import teaching
 from fscil.teach.lessons.looking import look
 from fscil.teach.storage import modelfile
+from rights import without_privileges
 
 
 def notes_of(path: Path) -> dict[str, Any]:
@@ -313,6 +316,18 @@ def test_a_link_stays_a_link_and_nobody_else_may_read_it(birds_file: Path, hoopo
     assert link.is_symlink()
     assert modelfile.load(birds_file).classes[-1] == "hoopoe"
     assert birds_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_may_not_be_read_is_not_called_missing(birds_file: Path) -> None:
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        file = Path(shutil.copy(birds_file, parent))
+        file.chmod(0)
+        with (
+            without_privileges(),
+            pytest.raises(FscilError, match=r"birds.fscil may not be read \(Perm"),
+        ):
+            modelfile.load(file)
 
 
 def test_what_a_killed_process_left_is_removed(birds_file: Path) -> None:

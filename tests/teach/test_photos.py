@@ -3,6 +3,7 @@
 import os
 import struct
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +18,16 @@ from PIL import Image
 
 import albums as album
 from albums import picture
+from commands import Fscil
 from fscil.data.framing import Framing
 from fscil.data.images import decode
 from fscil.data.pictures import upright_rgb
 from fscil.teach.seeing import photos
 from fscil.teach.seeing.photos import Unreadable, read
+from rights import without_privileges
 
 FRAMING = Framing(16, (0.5,) * 3, (0.5,) * 3)
+BROKEN_EXIF = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\xff\xff garbage"
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 
 
@@ -58,7 +62,7 @@ def test_exif_rotation_is_respected(tmp_path: Path) -> None:
 
 
 def test_broken_exif_does_not_cost_the_photo(tmp_path: Path) -> None:
-    two_halves().save(tmp_path / "photo.jpg", exif=b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\xff\xff garbage")
+    two_halves().save(tmp_path / "photo.jpg", exif=BROKEN_EXIF)
     assert read(tmp_path / "photo.jpg").size == (60, 40)
 
 
@@ -134,11 +138,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut off": (cut_off, "is cut off"),
     "100 megapixels": (
         lambda path: path.write_bytes(bomb(10_000, 10_000)),
-        "has 100 megapixels; at most 80 can be read",
+        "has 100 megapixels; at most 80 can be read (178 of a JPEG file), make it smaller",
     ),
     "a gigapixel": (
         lambda path: path.write_bytes(bomb(40_000, 40_000)),
-        "has too many megapixels; at most 80 can be read",
+        "has more than 178 megapixels; at most 80 can be read (178 of a JPEG file), make it smaller",
     ),
     "a folder": (lambda path: path.mkdir(), "is a folder"),
     "nothing": (lambda path: None, "does not exist"),
@@ -163,6 +167,18 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, kind: str) ->
     assert [problem.name for problem in batch.unreadable] == [str(bad)]
     assert reason in batch.unreadable[0].reason
     assert photos.summary(batch.unreadable, 3).startswith("1 of 3 photos skipped: ")
+
+
+def test_photos_are_read_or_refused_without_the_words_of_pillow(
+    fscil_command: Fscil, birds_file: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    Image.new("L", (10_000, 9_500), 120).save(tmp_path / "large.jpg", exif=BROKEN_EXIF)
+    (tmp_path / "large.png").write_bytes(bomb(10_000, 10_000))
+    for _ in range(2):  # the second answer needs no torch, where ONNX Runtime is installed
+        _, said, complaints = fscil_command("predict", birds_file, tmp_path / "large.jpg", tmp_path / "large.png")
+        assert said.startswith(f"{tmp_path / 'large.jpg'}: ")
+        assert complaints.startswith(f"fscil: {tmp_path / 'large.png'} has 100 megapixels; ")
+    assert [str(warning.message) for warning in recwarn if "PIL" in warning.filename] == []
 
 
 @pytest.mark.parametrize("white", [1.0, 255.0, 65535.0])
@@ -275,6 +291,18 @@ def test_a_folder_without_photos_is_one_sentence(tmp_path: Path) -> None:
         photos.class_folders(tmp_path)
     with pytest.raises(photos.FscilError, match="cannot be opened as a folder"):
         photos.class_folders(tmp_path / "nowhere")
+
+
+def test_a_class_folder_that_may_not_be_opened_is_not_taken_for_an_empty_one() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        for folder in (Path(root), Path(root, "owl"), Path(root, "jay")):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+            two_halves().save(folder / "0.png")
+        Path(root, "jay").chmod(0)
+        with without_privileges(), pytest.raises(photos.FscilError, match=r"jay cannot be opened .*Permission denied"):
+            photos.class_folders(root)
+        Path(root, "jay").chmod(0o755)
 
 
 def test_accents_are_the_same_however_they_are_spelt() -> None:

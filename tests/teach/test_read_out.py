@@ -92,6 +92,39 @@ def test_a_classifier_is_adjusted_too(birds_file: Path) -> None:
     assert model.false_acceptance == 0.01
 
 
+def test_a_moved_threshold_is_a_step_that_can_be_undone(
+    fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]
+) -> None:
+    fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
+    before = modelfile.load(birds_file).calibration
+    fscil_command("adjust", birds_file, "--false-acceptance", "0.3")
+    assert "moved the threshold of not sure to a false acceptance of 30 %" in fscil_command("classes", birds_file)[1]
+    code, said, _ = fscil_command("undo", birds_file)
+    assert code == 0
+    assert said.startswith("undone: moved the threshold of not sure to a false acceptance of 30 %; ")
+    after = modelfile.load(birds_file)
+    assert after.calibration == before
+    assert "hoopoe" in after.classes  # the lesson before it stays
+
+
+def test_erasing_makes_a_moved_threshold_final(birds: Model) -> None:
+    birds.adjust(0.3)
+    birds.erase("crow")
+    assert [step.not_sure for step in birds.journal.steps] == [None] * 3
+    assert birds.calibration.false_acceptance == 0.3
+    with pytest.raises(FscilError, match="cannot be undone: it erased a class"):
+        birds.undo()
+
+
+def test_a_classifier_takes_a_moved_threshold_back(birds_file: Path) -> None:
+    model = Classifier.load(birds_file)
+    before = model.model_.calibration
+    model.adjust(0.5).adjust(0.01).undo()
+    assert model.false_acceptance == 0.5
+    model.undo()
+    assert (model.false_acceptance, model.model_.calibration) == (0.05, before)
+
+
 def test_files_of_before_keep_their_read_out(birds: Model, tmp_path: Path, hoopoes: list[Path]) -> None:
     """A file of format 1: no centre, no unit means, and numbers of a calibration by scores."""
     model = empty_model()

@@ -37,6 +37,11 @@ def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
     code, _, complaints = fscil_command(*learn)
     assert code == 2
     assert "birds.fscil exists; add classes to it with fscil teach" in complaints
+    assert fscil_command("learn", "photos", "--save", "photos") == (
+        2,
+        "",
+        "fscil: photos is a folder; give --save a file, for instance photos/things.fscil\n",
+    )
     assert fscil_command(*learn, "--overwrite", "--strength", "prototypes")[0] == 0
     assert modelfile.load("birds.fscil").origin.strength == "prototypes"
 
@@ -366,8 +371,14 @@ def test_inputs_that_are_no_folder_or_number_are_named(
     assert "'much' is not a number" in complaints
 
 
-def test_a_card_does_not_speak_of_the_features_of_no_photo(fscil_command: Fscil, album: Path) -> None:
+def test_a_card_does_not_speak_of_the_features_of_no_photo(
+    fscil_command: Fscil, album: Path, hoopoes: list[Path]
+) -> None:
     fscil_command("learn", album, "--save", "a.fscil", "--encoder", "tiny", "--pixels", 32, "--keep-features", "none")
     assert "It keeps no features of photos; only photos that are at hand can be taken back." in fscil_command(
         "card", "a.fscil"
     )[1].replace("\n", " ")
+    fscil_command("teach", "a.fscil", "--none", hoopoes[0])
+    assert "It keeps no features of photos but those of none of these; " in fscil_command("card", "a.fscil")[1].replace(
+        "\n", " "
+    )

@@ -221,6 +221,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be valid text
         sys.stdout.reconfigure(errors="backslashreplace")
     warnings.formatwarning = lambda message, *_: f"fscil: warning: {message}\n"
+    warnings.filterwarnings("ignore", module=r"PIL\b")  # it names no photo; what is wrong with one is said without it
     try:
         command, bound, _ = application(tokens).parse_args(tokens, exit_on_error=False, print_error=False)
         command(*bound.args, **bound.kwargs)

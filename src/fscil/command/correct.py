@@ -50,12 +50,15 @@ def correct(
 ) -> None:
     """Correct a wrong answer: the photo is counted into the right class and out of any other."""
     from fscil.teach.lessons import correcting
+    from fscil.teach.lessons.teaching import few_photos
+    from fscil.teach.names import NONE
     from fscil.teach.storage import modelfile
 
     if none == (name is not None):
         raise FscilError("give the right class, or --none if the photo shows none of the classes")
     with modelfile.editing(model) as known:
         place = _place(known, name, new=True)
+        new = place != NONE and place not in known.classes
         done = correcting.correct(known, place, [photo])
     where = _named([place])
     if not done.photos:
@@ -63,6 +66,10 @@ def correct(
         return
     before = f", no longer as {_named(done.sources)}" if done.sources else ""
     show.say(f"{photo} counts as {where}{before}; fscil undo takes it back")
+    if new:
+        show.say(f"{where} is a new class")  # who mistyped a known one should see it
+    for advice in [] if place == NONE else few_photos(known, place):
+        show.say(advice)
     _tell(done)
 
 

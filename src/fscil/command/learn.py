@@ -87,6 +87,8 @@ def learn(
 
 def _check_place(save: Path, overwrite: bool) -> None:
     """Refuses a place where the model could not be saved in the end."""
+    if save.is_dir():
+        raise FscilError(f"{save} is a folder; give --save a file, for instance {save / 'things.fscil'}")
     if save.exists() and not overwrite:
         raise FscilError(f"{save} exists; add classes to it with fscil teach, or give --overwrite to start over")
     check_writable(save)

@@ -104,8 +104,9 @@ def adjust(
     from fscil.teach.storage import modelfile
 
     with modelfile.editing(model) as known:
-        before, after = known.calibration, known.calibration.at(false_acceptance)
-        known.calibration = after
+        before = known.calibration
+        known.adjust(false_acceptance)
+    after = known.calibration
     rates = f"{100 * before.false_acceptance:g} % before, {100 * after.false_acceptance:g} % now"
     refused = f"{100 * (1 - (before.accepted or 0)):.0f} % before, {100 * (1 - (after.accepted or 0)):.0f} % now"
     show.say(f"unknown photos taken for known: {rates}; known photos that are not sure: {refused}")

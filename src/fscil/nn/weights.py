@@ -22,9 +22,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as problem:
-        reason = f"{type(problem).__name__}: {str(problem).partition(chr(10))[0]}"
-        raise FscilError(f"{path} is not a readable weights file ({reason}); give another with --weights") from problem
+    except OSError as problem:
+        why = problem.strerror or "permissions"  # safetensors does not tell
+        raise FscilError(f"{path} cannot be read ({why}); give another file with --weights") from problem
+    except Exception as problem:  # not in its own words: torch's advise to trust the file
+        advice = "give a .safetensors file, or a .pth file of tensors alone, with --weights"
+        raise FscilError(f"{path} is not a readable weights file, or half of one; {advice}") from problem
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise FscilError(f"{path} holds no table of weights by name; give a state_dict")
     return state

@@ -12,7 +12,7 @@ from fscil.nn.prototypes import ClassSums
 from fscil.teach.names import NONE, Name
 from fscil.text import count, few
 
-Kind = Literal["learn", "teach", "forget", "rename", "erase", "unteach", "correct", "none"]
+Kind = Literal["learn", "teach", "forget", "rename", "erase", "unteach", "correct", "none", "adjust"]
 
 UNDOABLE = 100  # steps that can be taken back; older ones stay as a line of history
 REMEMBERED = 1000  # lines of history
@@ -28,6 +28,15 @@ class Known:
 
 
 @dataclass(frozen=True)
+class NotSure:
+    """Where "not sure" begins, as `Calibration` has it."""
+
+    threshold: float | None
+    false_acceptance: float
+    accepted: float | None
+
+
+@dataclass(frozen=True)
 class Step:
     """One change: what it was about, and what the model held of these classes before (None: nothing)."""
 
@@ -38,6 +47,8 @@ class Step:
     renamed: Name | None = None  # the new name
     before: tuple[Known | None, ...] | None = None  # None: cannot be taken back
     negatives: tuple[bytes, ...] | None = None  # photos of none of these before; None: they are the same after it
+    not_sure: NotSure | None = None  # before; None: it is the same after it, or cannot be taken back
+    share: float | None = None  # of unknown photos that may be taken for known, after the threshold was moved
     when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S"))
 
     def text(self) -> str:
@@ -53,6 +64,7 @@ class Step:
             "unteach": f"took {photos} out of {named or NONE}",
             "correct": f"corrected {photos}" + (f" from {sources}" if sources else "") + f" to {target}",
             "none": f"kept {photos} as {NONE}" + (f", not as {named}" if named else ""),
+            "adjust": f"moved the threshold of not sure to a false acceptance of {100 * (self.share or 0):g} %",
         }[self.kind]
 
 
@@ -66,7 +78,7 @@ class Journal:
         """Writes a step down; what lies too far back can no longer be undone."""
         self.steps.append(step)
         if len(self.steps) > UNDOABLE:
-            self.steps[-UNDOABLE - 1] = replace(self.steps[-UNDOABLE - 1], before=None, negatives=None)
+            self.steps[-UNDOABLE - 1] = _final(self.steps[-UNDOABLE - 1])
         del self.steps[:-REMEMBERED]
 
     def take_back(self) -> Step:
@@ -104,18 +116,23 @@ class Journal:
             if pairs or not step.labels:
                 left, called = zip(*pairs, strict=True) if pairs else ((), ())
                 photos = step.photos if len(left) == len(step.labels) else 0
-                kept.append(replace(step, labels=left, names=called, photos=photos, before=None, negatives=None))
+                kept.append(_final(replace(step, labels=left, names=called, photos=photos)))
         self.steps = [*kept, Step("erase")]
 
     def erase_photos(self, number: int) -> None:
         """Removes all digests, and with them the way back to any earlier state."""
-        self.steps = [replace(step, before=None, negatives=None) for step in self.steps]
+        self.steps = [_final(step) for step in self.steps]
         self.steps.append(Step("erase", photos=number))
 
     def photos(self) -> set[bytes]:
         """The digests of all photos that a step would bring back."""
         known = {photo for step in self.steps for one in step.before or () if one for photo in one.photos}
         return known | {photo for step in self.steps for photo in step.negatives or ()}
+
+
+def _final(step: Step) -> Step:
+    """The step as a line of history, without what would take it back."""
+    return replace(step, before=None, negatives=None, not_sure=None)
 
 
 def _pairs(step: Step) -> list[tuple[int, Name]]:

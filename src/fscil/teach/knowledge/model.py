@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from fscil.errors import FscilError
 from fscil.nn.prototypes import ClassSums
 from fscil.settings.names import suggestion
 from fscil.teach.knowledge.album import Album
-from fscil.teach.knowledge.journal import Journal, Kind, Known, Step
+from fscil.teach.knowledge.journal import Journal, Kind, Known, NotSure, Step
 from fscil.teach.knowledge.recogniser import Recogniser
 from fscil.teach.names import Name, check_name
 
@@ -130,12 +130,21 @@ class Model(Recogniser):
         self.tidy()
         return labels
 
+    def adjust(self, false_acceptance: float) -> None:
+        """Moves the threshold of "not sure" to another share of unknown photos that may be taken for known."""
+        c, moved = self.calibration, self.calibration.at(false_acceptance)
+        not_sure = NotSure(c.threshold, c.false_acceptance, c.accepted)
+        self.journal.add(Step("adjust", before=(), not_sure=not_sure, share=false_acceptance))
+        self.calibration = moved
+
     def undo(self) -> Step:
         """Takes the last step back and gives it."""
         step = self.journal.take_back()
         for label, known in zip(step.labels, step.before or (), strict=True):
             self._restore(label, known)
         self.negatives = self.negatives if step.negatives is None else step.negatives
+        if step.not_sure is not None:  # not computed again: another version may have set it
+            self.calibration = replace(self.calibration, **vars(step.not_sure))
         self.tidy()
         return step
 

@@ -28,7 +28,8 @@ def card(model: Model) -> Iterator[str]:
     if remembered:
         yield f"It keeps the features of {count(remembered, 'photo')}; they allow photos to be taken back."
     else:
-        yield "It keeps no features of photos; only photos that are at hand can be taken back."
+        but = f" but those of {NONE}" if model.negatives else ""
+        yield f"It keeps no features of photos{but}; only photos that are at hand can be taken back."
     yield "# How good it is"
     if c.photos:
         photos_used = count(c.photos, "held-out base photo")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
-from fscil.files import write_bytes, write_json
+from fscil.files import check_writable, write_bytes, write_json
 from fscil.nn.branches import Branches, embed_shared, fused_form, fused_query
 from fscil.nn.folding import folded
 from fscil.nn.readout import Evidence
@@ -77,6 +77,7 @@ def to_onnx(model: Model, folder: Path) -> str:
     """Writes the three files and says what was written."""
     if model.framing is None or not model.names:
         raise FscilError("only a model that looks at photos and knows a class can be exported")
+    check_writable(folder / GRAPH)
     try:
         import onnx
         import onnxscript  # noqa: F401 (torch's exporter needs it)

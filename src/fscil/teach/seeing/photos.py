@@ -47,7 +47,10 @@ FORMATS = (
     "HEIF",
 )  # Pillow's others may run programs
 MOST_PIXELS = 80_000_000  # of a picture that has to be decoded completely; JPEG files are decoded at a smaller size
-TOO_LARGE = f"at most {MOST_PIXELS // 1_000_000} can be read, make it smaller"
+MOST_OPENED = 2 * (Image.MAX_IMAGE_PIXELS or MOST_PIXELS)  # of any picture: Pillow refuses larger ones
+TOO_LARGE = (
+    f"at most {MOST_PIXELS // 1_000_000} can be read ({MOST_OPENED // 1_000_000} of a JPEG file), make it smaller"
+)
 EMPTY = "is empty (0 bytes)"
 BATCH = 32
 DIGEST_BYTES = 16
@@ -146,7 +149,7 @@ def _decoded(file: IO[bytes], name: str, pixels: int | None) -> Image.Image:
 
 def _reason(problem: Exception) -> str:
     if isinstance(problem, Image.DecompressionBombError):
-        return f"has too many megapixels; {TOO_LARGE}"
+        return f"has more than {MOST_OPENED // 1_000_000} megapixels; {TOO_LARGE}"
     return damage(problem)
 
 
@@ -266,7 +269,7 @@ def photos_in(folder: Path) -> list[Path]:
     """All photos below a folder, at any depth; links are followed, but not upwards, and no folder is entered twice."""
     above = Path(os.path.abspath(folder)).parent  # noqa: PTH100 (a link stays one); the parent of "." would be "."
     found, entered = [], _real_with_parents(above)
-    for here, folders, files in os.walk(folder, followlinks=True):
+    for here, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(here)
         if real in entered:
             folders.clear()
@@ -276,6 +279,12 @@ def photos_in(folder: Path) -> list[Path]:
         shown = (name for name in sorted(files) if name[0] != ".")
         found += [Path(here, name) for name in shown if Path(name).suffix.lower() in PHOTO_SUFFIXES]
     return found
+
+
+def _refuse(problem: OSError) -> None:
+    """Photos that lie where nobody may look must not be taken for photos that are not there."""
+    advice = "allow it, or move it elsewhere"
+    raise FscilError(f"{problem.filename} cannot be opened as a folder ({problem.strerror}); {advice}") from problem
 
 
 def _real_with_parents(folder: Path) -> set[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fscil.nn.prototypes import ClassSums
-from fscil.teach.knowledge.journal import Journal, Known, Step
+from fscil.teach.knowledge.journal import Journal, Known, NotSure, Step
 from fscil.teach.seeing.photos import DIGEST_BYTES
 
 
@@ -25,6 +26,8 @@ def step_notes(journal: Journal) -> list[dict[str, Any]]:
             "renamed": step.renamed,
             "before": None if step.before is None else [_known_notes(known) for known in step.before],
             **({} if step.negatives is None else {"negatives": [photo.hex() for photo in step.negatives]}),
+            **({} if step.not_sure is None else {"not_sure": asdict(step.not_sure)}),
+            **({} if step.share is None else {"share": step.share}),
         }
         for step in journal.steps
     ]
@@ -70,7 +73,19 @@ def _step(told: Mapping[str, Any], rows: Iterator[tuple[ClassSums, ...]]) -> Ste
             raise ValueError("a step of the journal is incomplete")
     labels, names = tuple(map(int, told["labels"])), tuple(told["names"])
     negatives = None if told.get("negatives") is None else tuple(map(bytes.fromhex, told["negatives"]))
-    return Step(told["kind"], labels, names, int(told["photos"]), told["renamed"], before, negatives, str(told["when"]))
+    not_sure = None if told.get("not_sure") is None else NotSure(**told["not_sure"])
+    return Step(
+        told["kind"],
+        labels,
+        names,
+        int(told["photos"]),
+        told["renamed"],
+        before,
+        negatives,
+        not_sure,
+        told.get("share"),
+        str(told["when"]),
+    )
 
 
 def _known(told: Mapping[str, Any], rows: tuple[ClassSums, ...]) -> Known:

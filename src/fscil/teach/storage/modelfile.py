@@ -204,11 +204,14 @@ def _branch_tensors(branch: Branch) -> dict[str, Tensor]:
 def _read(path: Path, like: Model | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and notes of a file, without the weights of encoders that another model has."""
     try:
+        path.open("rb").close()  # of a file that may not be read safetensors says that it does not exist
         with safetensors.safe_open(path, "pt") as file:
             notes = json.loads((file.metadata() or {}).get("notes", "null"))
             skipped = "encoder." if _same_encoders(notes, like) else ()
             wanted = [name for name in file.keys() if not name.startswith(skipped)]  # noqa: SIM118 (not a dict)
             tensors = {name: file.get_tensor(name) for name in wanted}
+    except PermissionError as problem:
+        raise FscilError(f"{path} may not be read ({problem.strerror}); allow it, or give another model") from problem
     except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
         reason = "does not exist" if isinstance(problem, FileNotFoundError) else "is no model file, or half of one"
         raise FscilError(f"{path} {reason}; fscil learn PHOTOS --save FILE makes one") from problem
