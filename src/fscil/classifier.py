@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -165,16 +167,18 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         X holds photos, or the first digits of their digests as `fscil photos` lists them.
         """
         self._check_photos()
-        for name, given in inputs.by_class(X, y):
-            correcting.unteach(self.model_, name, given)
+        with self._all_or_nothing():
+            for name, given in inputs.by_class(X, y):
+                correcting.unteach(self.model_, name, given)
         return self
 
     def correct(self, X: Any, y: ArrayLike) -> Classifier:
         """Counts photos X into their right classes y, and out of those they were taught as: one step for each class."""
         self._check_photos()
-        for name, given in inputs.by_class(X, y):
-            self.model_.check_kind(name)
-            correcting.correct(self.model_, name, given)
+        with self._all_or_nothing():
+            for name, given in inputs.by_class(X, y):
+                self.model_.check_kind(name)
+                correcting.correct(self.model_, name, given)
         return self
 
     def teach_none(self, X: Any) -> Classifier:
@@ -283,6 +287,18 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         if seen.unreadable:
             raise FscilError(f"nothing was predicted: {photos.summary(seen.unreadable, len(X))}")
         return seen.features
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Of several steps, takes those back that were made before one failed."""
+        steps = self.model_.journal.steps
+        last = steps[-1] if steps else None
+        try:
+            yield
+        except BaseException:
+            while steps and steps[-1] is not last:
+                self.model_.undo()
+            raise
 
     def _check_photos(self) -> None:
         check_is_fitted(self)

@@ -303,6 +303,17 @@ def test_photos_are_taken_back_corrected_and_refused(fitted: Classifier, tmp_pat
         ready.unteach([[0.0, 1.0]], ["a"])
 
 
+@pytest.mark.parametrize("change", ["unteach", "correct"])
+def test_of_several_classes_all_are_corrected_or_none(change: str, fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "a.fscil")
+    model = Classifier.load(tmp_path / "a.fscil")
+    steps, names = len(model.model_.journal.steps), ["crow", "jay"] if change == "unteach" else ["jay", "a\x1bra"]
+    with pytest.raises(FscilError):  # the second: not taught as jay; a name with a control character
+        getattr(model, change)([picture(0, 0), picture(2, 0)], names)
+    assert len(model.model_.journal.steps) == steps
+    assert model.model_.photos == fitted.model_.photos
+
+
 def test_transform_gives_the_features_that_are_compared(fitted: Classifier) -> None:
     shown = [picture(0, 50), picture(1, 50)]
     features = fitted.transform(shown)
