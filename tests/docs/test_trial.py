@@ -3,8 +3,10 @@
 import json
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import pytest
 
@@ -99,3 +101,37 @@ def shown_grid(sweep: str) -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize("sweep", GRIDS)
 def test_every_cell_of_a_sweep_is_the_mean_of_its_files(sweep: str) -> None:
     assert shown_grid(sweep) == {place: spread(values) for place, values in grid(sweep).items()}
+
+
+def runs_of(sweep: str, start: str) -> list[dict[str, Any]]:
+    """The results of a sweep whose files begin so."""
+    files = sorted((ROOT / "results" / sweep / "cub200").glob(f"{start}-seed*.json"))
+    return [json.loads(file.read_text("utf-8")) for file in files]
+
+
+def base_and_new(runs: Sequence[dict[str, Any]]) -> str:
+    sums = [run["metrics"]["sum"] for run in runs]
+    return f"{mean(one['base'][-1] for one in sums):.1f} / {mean(one['new'][-1] for one in sums):.1f}"
+
+
+def test_every_number_of_shots_is_the_mean_of_its_files() -> None:
+    section = (ROOT / "docs" / "trial.md").read_text("utf-8").split("## The shots of Figure 4")[1].split("\n## ")[0]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    assert len(table) == 2 + 4
+    for shots, cosine, kt_rcnet, cosine_ends, kt_rcnet_ends in table[2:]:
+        rivals, ours = (runs_of("shots", f"{method}-map-shots{shots}") for method in ("cosine", "kt_rcnet"))
+        assert (len(rivals), len(ours)) == (3, 3)
+        assert cosine == f"{mean(run['avg'] for run in rivals):.2f}"
+        assert kt_rcnet == spread(dict(enumerate(run["avg"] for run in ours)))
+        assert (cosine_ends, kt_rcnet_ends) == (base_and_new(rivals), base_and_new(ours))
+
+
+def test_the_draws_of_the_shots_are_those_of_their_files() -> None:
+    text = " ".join((ROOT / "docs" / "trial.md").read_text("utf-8").split())
+    cosine, ours = (
+        {draw: runs_of("draws", f"{method}-map-shots_seed{draw}")[0]["avg"] for draw in range(1, 11)}
+        for method in ("cosine", "kt_rcnet")
+    )
+    found = paired_difference(list(ours.values()), list(cosine.values()))
+    interval = f"{found.mean:+.2f} ({found.low:+.2f} to {found.high:+.2f})".replace("-", "−")
+    assert f"cosine {spread(cosine)}, KT-RCNet {spread(ours)}, difference {interval}" in text
