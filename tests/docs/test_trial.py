@@ -17,6 +17,7 @@ FILES = ROOT / "results" / "trial" / "cub200"
 CELL = re.compile(r"kt_rcnet-small-(?P<arm>.+)_read_out(?P<read>\w+)_length(?P<length>\w+)-seed(?P<seed>\d+)")
 
 GRIDS = {
+    "way_shot": re.compile(r"kt_rcnet-map-way(?P<row>\d+)_shot(?P<column>\d+)-seed(?P<seed>\d+)"),
     "lambdas": re.compile(
         r"kt_rcnet-map-global_weight(?P<row>[\d.]+)_local_weight(?P<column>[\d.]+)-seed(?P<seed>\d+)"
     ),

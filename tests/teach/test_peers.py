@@ -86,10 +86,22 @@ def test_a_model_of_stored_features_is_that_of_the_photos(album: Path, tmp_path:
     look = unknown.kept(tmp_path / "seen.npz", lambda photos, _: looking.glance(bare, photos).features[0])
     raw, rows = look(photos, "birds"), torch.tensor([sorted(set(names)).index(name) for name in names])
     assert torch.equal(unknown.kept(tmp_path / "seen.npz", pytest.fail)(photos, "birds"), raw)
-    stored = unknown.learned(unknown.Photos(raw, rows))
+    stored = unknown.learned(unknown.Photos(raw, rows), 1)
     assert stored.calibration.threshold == pytest.approx(model.calibration.threshold, abs=1e-5)
     shown = looking.glance(model, photos).features
     torch.testing.assert_close(stored.evidence(stored.embed(raw)), model.evidence(shown), atol=1e-4, rtol=1e-4)
+
+
+def test_stored_features_of_two_encoders_are_one_branch_each() -> None:
+    unknown, rng = script("unknown"), torch.Generator().manual_seed(0)
+    rows = torch.arange(12).repeat_interleave(6)
+    means = torch.randn(2, 12, 8, generator=rng)
+    sides = [m[rows] + 0.3 * torch.randn(72, 8, generator=rng) for m in means]
+    model = unknown.learned(unknown.Photos(torch.cat(sides, 1), rows), 2)
+    embedded = model.embed(torch.cat(sides, 1))
+    assert [f.shape[1] for f in embedded] == [8] * len(model.branches)
+    assert len({branch.encoder.columns.start for branch in model.branches}) == 2
+    assert (model.scores(embedded).argmax(1) == rows).all()
 
 
 def test_bounds_are_counted_over_draws() -> None:

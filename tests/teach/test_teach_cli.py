@@ -203,7 +203,7 @@ BAD = {
     ),
     "a model over a folder": (
         ("learn", "{album}", "--save", "sub", "--overwrite"),
-        "could not be written (Is a directory); choose another place",
+        "sub is a folder; give --save a file, for instance sub/things.fscil",
     ),
     "an empty folder to teach": (("teach", "{birds}", "hoopoe", "sub"), "there are no photos in sub"),
     "no class folders": (
