@@ -1,0 +1,34 @@
+"""The tables of docs/photos.md on unknown photos are those of the files below results/unknown."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = ROOT / "results" / "unknown"
+
+pytestmark = pytest.mark.skipif(not FILES.exists(), reason="the results are not part of the source distribution")
+
+
+def row(told: dict[str, Any]) -> list[str]:
+    """A set that was shown once, or the draws of one, as a row of the page up to its AUROC."""
+    shares = [f"{told[name]:.1f} %" for name in ("accepted", "refused")]
+    if "draws" in told:
+        worst = (told[f"{name}_in_worst_tenth"] for name in ("accepted", "refused"))
+        shares = [f"{share} ({value:.1f})" for share, value in zip(shares, worst, strict=True)]
+    return [told["set"], str(told.get("draws", 1)), *shares, f"{told['auroc']:.2f}"]
+
+
+@pytest.mark.parametrize(("name", "place"), [("draws", 0), ("best", 1)])
+def test_the_rows_of_unknown_photos_were_measured(name: str, place: int) -> None:
+    told = json.loads((FILES / f"{name}.json").read_text("utf-8"))
+    alone = [one for one in told["sets"] if "draw" not in one["set"]]
+    known = {one["set"]: row(one) for one in [*told["spread"], *alone]}
+    kept = {one["set"]: f"{one['both_kept']:.0f} % of the draws" for one in told["spread"]}
+    section = (ROOT / "docs" / "photos.md").read_text("utf-8").split("keep its promise?")[1].split("\n### ")[0]
+    table = section.split("| learned |")[1:][place]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:] if line[:1] == "|"]
+    assert {cells[0]: cells[:5] for cells in rows} == known
+    assert {cells[0]: cells[5] for cells in rows if cells[5] != "no"} == kept
