@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fscil.nn.allocation import keep_freed_memory
 
 STEP, TILE = 4, 6  # a tile of 6x6 values gives 4x4 results
-FEW = 128 * 256  # inputs times outputs below which the transforms take longer than they save
+FEW = 128 * 128  # inputs times outputs below which the transforms take longer than they save
 
 # B^T, G and A^T of the paper's section 4.3 as one matrix each for both directions of an image.
 _B = torch.tensor(
