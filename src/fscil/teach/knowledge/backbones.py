@@ -22,6 +22,8 @@ from fscil.teach.knowledge.recogniser import Origin
 
 FEATURES = "features"
 DEFAULT = "efficientnet_lite0"
+LAYOUT = "efficientnet_lite0_layout"  # for photos of signs, drawings and patterns
+AUTO = "auto"  # whichever of these two suits the photos that are learned
 BEST = "efficientnet_lite0+efficientnet_lite2"  # two that complement each other
 UNPUBLISHED = (
     "fast",
