@@ -26,6 +26,7 @@ from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_bra
 from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
+from fscil.running.descent import only_upright
 from fscil.running.training import Run
 from fscil.settings.limits import within
 
@@ -34,6 +35,7 @@ from fscil.settings.limits import within
 class Config(Common):
     """What the base session trains."""
 
+    turns = True
     nets: int = 1  # 2: a second one, from a base session of its own
     head: Literal["cosine", "linear"] = "cosine"  # classifier of the base session; linear: that of iCaRL, EEIL, TOPIC
     feature_length: float = 0.0  # linear: length to which features are brought before it; 0: as they are
@@ -41,6 +43,8 @@ class Config(Common):
     def __post_init__(self) -> None:
         super().__post_init__()
         within(self, nets=(1, 2), feature_length=(0, math.inf))
+        if self.head == "linear":
+            only_upright("base", self.base)
         if self.nets == 2 and self.head == "linear":
             raise FscilError("a second net has a cosine classifier; set --nets 1 or --head cosine")
 

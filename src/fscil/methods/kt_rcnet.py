@@ -66,6 +66,7 @@ class Conventional:
 class Config(Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
+    turns = True
     transfer: Descent = field(default_factory=Descent)  # complementary learning
     start: Literal["f1", "own", "weights"] = "f1"  # f2 starts as f1, from a base session of its own, or as given
     complement: Complement = "resa"  # f2 by RESA, or a control: conventional, means, rotation; tied: as it starts

@@ -24,6 +24,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,
 OWN_BASE = "base of f2"  # the stage in which a second encoder is trained like the first
 # settings that make a base
 DECIDED_BY = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out", "winograd")
+TURNS = 4  # by no, one, two and three quarters: with `turned` a classifier has as many rows for each class
 PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
 
 
@@ -44,9 +45,15 @@ def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, ru
 
     Methods that share encoder, data and these settings share the result.
     """
-    net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head")))
+    net = cosine_net(method, encoder, session, run.rng("head"))
     fit_base(method, net, session, run, {})
-    return net.head.weight.detach()
+    return net.head.weight.detach()[: len(session.classes)]
+
+
+def cosine_net(method: Method, encoder: Encoder, session: Session, rng: torch.Generator) -> Net[CosineHead]:
+    """An encoder under a new cosine classifier: a row for each class and, behind them, for each turn of each class."""
+    rows = len(session.classes) * (TURNS if method.config.base.turned else 1)
+    return Net(encoder, CosineHead(encoder.dim, rows, method.config.scale, rng))
 
 
 def fit_linear_classifier(
@@ -69,7 +76,7 @@ def another_start(method: Method, encoder: Encoder, run: Run) -> None:
 def fit_another(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
     """A second base session like that of `fit_cosine_classifier`: another start, other batches."""
     another_start(method, encoder, run)
-    net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head of f2")))
+    net = cosine_net(method, encoder, session, run.rng("head of f2"))
     fit_base(method, net, session, run, {"for": "f2"}, stage=OWN_BASE)
 
 
@@ -111,14 +118,32 @@ def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> Non
 def train_classifier(
     method: Method, stage: str, net: Net[Any], session: Session, training: Training, run: Run, loss: Loss | None = None
 ) -> None:
-    """Trains encoder and head on a session's images, by cross-entropy or another loss; row i is the i-th class."""
+    """Trains encoder and head on a session's images, by cross-entropy or another loss; row i is the i-th class.
+
+    With `turned` there are as many rows again for each of three turns, and a part of every batch is turned.
+    """
     row = label_rows(session.classes).to(session.train.device, non_blocking=True)
     steps = math.ceil(len(session.train) / training.batch)
     net.train()
     for epoch in run.epochs(stage, net, net, training, steps):
         framing = method.train_framing(session, training_pixels(training, method.config.pixels, epoch.progress))
         for x, y in epoch.batches(session.train, framing, training.batch):
-            epoch.step(loss(net(x), row[y]) if loss else cross_entropy(net(x), row[y], training))
+            images, rows = turned(x, row[y], training.turned, len(session.classes))
+            epoch.step(loss(net(images), rows) if loss else cross_entropy(net(images), rows, training))
+
+
+def turned(images: Tensor, rows: Tensor, share: float, classes: int) -> tuple[Tensor, Tensor]:
+    """The last `share` of images (n, 3, p, p) turned, in three equal parts, by one to three quarters; rows follow.
+
+    By position, because batches are shuffled already: nothing is drawn, and a device need not be waited for.
+    """
+    if not share:
+        return images, rows
+    upright = len(images) - round(share * len(images))
+    parts = [images[:upright], *images[upright:].tensor_split(TURNS - 1)]
+    turns = torch.cat([torch.rot90(part, k, (2, 3)) for k, part in enumerate(parts)])
+    moved = [part + k * classes for k, part in enumerate([rows[:upright], *rows[upright:].tensor_split(TURNS - 1)])]
+    return turns.contiguous(memory_format=torch.channels_last), torch.cat(moved)
 
 
 def cross_entropy(logits: Tensor, rows: Tensor, training: Training) -> Tensor:
