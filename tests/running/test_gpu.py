@@ -55,6 +55,7 @@ AUGMENT = {
     "none": {"augment.crop": "none", "augment.flip": False},
     "smaller images": {"base.pixels": (12, 16), "augment.crop": "none"},
     "rotation classes": {"base.turned": 0.5},
+    "mean of the last steps": {"base.average": 0.5},
 }
 
 

@@ -73,9 +73,9 @@ class Config(Common):
         within(self, pseudo_sessions=(0, math.inf), way=at_least_one, shot=at_least_one, query=at_least_one)
         for name in ("inner", "warm_up"):
             d = getattr(self, name)
-            if d.optimizer != "sgd" or d.momentum or d.weight_decay:
+            if d.optimizer != "sgd" or d.momentum or d.weight_decay or d.average:
                 raise FscilError(
-                    f"{name} is plain gradient descent: its optimizer must be sgd, momentum and weight_decay 0"
+                    f"{name} is plain gradient descent: its optimizer must be sgd, momentum, weight_decay and average 0"
                 )
 
 

@@ -30,10 +30,12 @@ class Descent:
     milestones: tuple[int, ...] = ()  # schedule step: the epochs of the decays, instead of one every step_epochs
     gamma: float = 0.1  # schedule step: factor of a decay
     warmup: float = 0.0  # share of all steps in which the rate rises from zero
+    average: float = 0.0  # share of the steps, the last ones, over whose weights the mean is taken
 
     def __post_init__(self) -> None:
         within(self, epochs=(0, math.inf), lr=(0, math.inf), rest_lr=(0, math.inf), momentum=(0, 1))
         within(self, weight_decay=(0, math.inf), step_epochs=(1, math.inf), gamma=(0, 1), warmup=(0, 0.99))
+        within(self, average=(0, 0.9))
 
 
 @dataclass(frozen=True, kw_only=True)
