@@ -17,8 +17,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import _kt_rcnet_arms as arms
 from fscil.methods._kt_rcnet_students import Encoded, Mapped
-from fscil.methods.shared.base import Net, train_classifier
-from fscil.nn.heads import CosineHead
+from fscil.methods.shared.base import Teacher, cosine_net, train_classifier
 from fscil.running.descent import Descent
 from fscil.running.devices import Devices
 from fscil.running.runfolder import RunFolder
@@ -55,6 +54,8 @@ AUGMENT = {
     "boxes": {"augment.crop": "resized", "augment.brightness": 0.2, "augment.margin": 1.2},
     "none": {"augment.crop": "none", "augment.flip": False},
     "smaller images": {"base.pixels": (12, 16), "augment.crop": "none"},
+    "rotation classes": {"base.turned": 0.5},
+    "mean of the last steps": {"base.average": 0.5},
 }
 
 
@@ -89,11 +90,19 @@ def on_gpu(changes: dict[str, object], tiny: Benchmark, silent: Run) -> tuple[An
 @pytest.mark.parametrize("augment", AUGMENT)
 def test_a_step_of_the_base_session_never_waits(augment, tiny, silent, gpu):
     method, base, run = on_gpu(AUGMENT[augment], tiny, silent)
-    net = Net(method.f1, CosineHead(16, len(base.classes), 16.0, run.rng("head")))
+    net = cosine_net(method, method.f1, base, run.rng("head"))
     gpu.strict = True
     train_classifier(method, "base", net, base, method.config.base, run)
     assert len(gpu.losses) == 2 * 5  # two epochs of 150 images in batches of 30
     assert gpu.operations > 500
+
+
+def test_a_step_of_a_taught_net_never_waits(tiny, silent, gpu):
+    method, base, run = on_gpu({"start": "own", "distil": 0.5, "base.turned": 0.5}, tiny, silent)
+    first, second = (cosine_net(method, f, base, run.rng("head")) for f in (method.f1, method.f2))
+    gpu.strict = True
+    train_classifier(method, "base", second, base, method.config.base, run, teacher=Teacher(first.eval(), 0.5))
+    assert len(gpu.losses) == 2 * 5
 
 
 @pytest.mark.parametrize("arm", ARMS)

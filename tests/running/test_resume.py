@@ -59,7 +59,10 @@ def test_the_same_command_continues_after_kill_9(tmp_path, undisturbed, moment):
     assert not list(experiment.folder.glob("*.partial"))
 
 
-STAGES = {"base of f2": {"start": "own"}, "conventional": {"complement": "conventional"}}
+STAGES = {
+    "base of f2": {"start": "own", "distil": 0.5, "base.turned": 0.5, "base.average": 0.8},
+    "conventional": {"complement": "conventional"},
+}
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -1,9 +1,10 @@
-"""What KT-RCNet needs beside Algorithm 1: what is fitted on held-out images, batch statistics, checks, costs."""
+"""What KT-RCNet needs beside Algorithm 1: a control's settings, what held-out images fit, statistics, checks, costs."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +18,25 @@ from fscil.methods.shared.base import OWN_BASE, base_plan, label_rows
 from fscil.methods.shared.method import PlannedStage
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
+from fscil.settings.limits import within
 
 if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conventional:
+    """The C-model that is trained by batches with a learned W2."""
+
+    rows: Literal["means", "random"] = "means"  # W2 at the start: class means, or random as in the authors' code
+    relation: float = 0.0  # factor of cos(f1, W1)/d in its logits (the authors' code: 1)
+    batches: Literal["passes", "tasks"] = "passes"  # passes over the base session, or the steps and images of RESA
+
+    def __post_init__(self) -> None:
+        within(self, relation=(0, math.inf))
 
 
 def check_base(method: Method, base: Session) -> None:
@@ -78,7 +92,7 @@ def planned(method: Method, base: Session) -> list[PlannedStage]:
 
     stages = base_plan(c.base, p, n)
     if c.start == "own":
-        stages += base_plan(c.base, p, n, OWN_BASE)
+        stages += base_plan(c.base, p, n, OWN_BASE, c.distil > 0)
     stages += encoded("whitening of C", p, views * n * c.whiten_first)
     stages += encoded("W1 and W2", small, (1 + c.uses_W1) * n + held_out * (not c.feature_scale))
     stages += arm_plan(method, n, small)

@@ -36,7 +36,7 @@ from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear, random_rows
 from fscil.nn.memory import first_of_each
-from fscil.running.descent import Descent
+from fscil.running.descent import Descent, only_upright
 from fscil.running.training import Run
 from fscil.settings.limits import within
 
@@ -51,6 +51,7 @@ def constant(epochs: int, lr: float) -> Descent:
 class Config(Common):
     """Defaults are the paper's on the common encoder, else the authors' code; their base schedule is in the recipes."""
 
+    turns = True
     dim: int = 512  # dimensions in which prototypes are to be orthogonal
     mode: Literal[1, 2, 3] = 3  # what a session trains: nothing, the projection to signs, or to nudged prototypes
     pretrain: Literal["linear", "shared"] = "linear"  # base session: own, with a linear classifier, or that of others
@@ -75,6 +76,8 @@ class Config(Common):
         within(self, tasks=at_least_one, shot=at_least_one, query=at_least_one, unused=(0, math.inf))
         chosen = [name for name in ("way", "base_shots") if getattr(self, name) is not None]
         within(self, **dict.fromkeys(chosen, at_least_one))
+        if self.pretrain == "linear":
+            only_upright("base", self.base)
 
 
 class Method(Prototypical):

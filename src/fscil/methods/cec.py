@@ -45,6 +45,7 @@ QUERIES = 100  # related at a time: each has its own copy of all prototypes
 class Config(Common):
     """Defaults are the authors' code on miniImageNet; paper and code agree on them."""
 
+    turns = True
     transfer: Descent = field(
         default_factory=lambda: Descent(epochs=100, lr=2e-4, weight_decay=5e-4, step_epochs=20, gamma=0.5)
     )  # pseudo-incremental learning; its lr is that of the attention

@@ -17,15 +17,17 @@ from fscil.errors import FscilError
 from fscil.methods.shared.base import (
     OWN_BASE,
     Net,
+    Teacher,
     base_plan,
     fit_another,
-    fit_cosine_classifier,
+    fit_cosine_net,
     fit_linear_classifier,
 )
 from fscil.methods.shared.method import Common, Frozen, PlannedStage, cosine_branch
 from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
+from fscil.running.descent import only_upright
 from fscil.running.training import Run
 from fscil.settings.limits import within
 
@@ -34,13 +36,19 @@ from fscil.settings.limits import within
 class Config(Common):
     """What the base session trains."""
 
+    turns = True
     nets: int = 1  # 2: a second one, from a base session of its own
+    distil: float = 0.0  # second net: share of its loss that compares it with the first
     head: Literal["cosine", "linear"] = "cosine"  # classifier of the base session; linear: that of iCaRL, EEIL, TOPIC
     feature_length: float = 0.0  # linear: length to which features are brought before it; 0: as they are
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within(self, nets=(1, 2), feature_length=(0, math.inf))
+        within(self, nets=(1, 2), distil=(0, 1), feature_length=(0, math.inf))
+        if self.distil and self.nets == 1:
+            raise FscilError("distil compares a second net with the first, but nets is 1; set --nets 2 or --distil 0")
+        if self.head == "linear":
+            only_upright("base", self.base)
         if self.nets == 2 and self.head == "linear":
             raise FscilError("a second net has a cosine classifier; set --nets 1 or --head cosine")
 
@@ -60,12 +68,13 @@ class Method(Frozen):
         if self.config.head == "linear":
             fit_linear_classifier(self, Net(first.encoder, GrowingLinear(self.config.feature_length)), session, run)
         else:
-            fit_cosine_classifier(self, first.encoder, session, run)
-        for branch in others:
-            fit_another(self, branch.encoder, session, run)
+            net = fit_cosine_net(self, first.encoder, session, run)
+            teacher = Teacher(net, self.config.distil) if self.config.distil else None
+            for branch in others:
+                fit_another(self, branch.encoder, session, run, teacher)
         self.teach_base(session, run)
 
     def plan(self, base: Session) -> list[PlannedStage]:
         c, n = self.config, len(base.train)
-        second = base_plan(c.base, c.pixels, n, OWN_BASE) if c.nets == 2 else []
+        second = base_plan(c.base, c.pixels, n, OWN_BASE, c.distil > 0) if c.nets == 2 else []
         return [*base_plan(c.base, c.pixels, n), *second, self.teaching_plan(n)]

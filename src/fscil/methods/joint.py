@@ -36,6 +36,7 @@ from fscil.running.training import Run
 class Config(Common):
     """Defaults are KT-RCNet's code: every session trains as the base session did."""
 
+    turns = True
     new: Training = field(
         default_factory=lambda: Training(epochs=150, batch=64, lr=0.1, weight_decay=5e-4, step_epochs=40)
     )  # each later session

@@ -25,10 +25,10 @@ from torch import Tensor
 from fscil.data.episodes import Mix, Synthesis, Task, check_share
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods._kt_rcnet import check_base, estimate_statistics, fitted_scale, planned
+from fscil.methods._kt_rcnet import Conventional, check_base, estimate_statistics, fitted_scale, planned
 from fscil.methods._kt_rcnet_arms import complement
 from fscil.methods.shared.balance import fitted_weight, kept_from_training
-from fscil.methods.shared.base import another_start, fit_another, fit_cosine_classifier, freeze
+from fscil.methods.shared.base import Teacher, another_start, fit_another, fit_cosine_net, freeze, upright_rows
 from fscil.methods.shared.method import (
     Common,
     Frozen,
@@ -51,23 +51,13 @@ Complement = Literal["resa", "conventional", "tied", "means", "rotation"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conventional:
-    """The C-model that is trained by batches with a learned W2."""
-
-    rows: Literal["means", "random"] = "means"  # W2 at the start: class means, or random as in the authors' code
-    relation: float = 0.0  # factor of cos(f1, W1)/d in its logits (the authors' code: 1)
-    batches: Literal["passes", "tasks"] = "passes"  # passes over the base session, or the steps and images of RESA
-
-    def __post_init__(self) -> None:
-        within(self, relation=(0, math.inf))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Config(Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
+    turns = True
     transfer: Descent = field(default_factory=Descent)  # complementary learning
     start: Literal["f1", "own", "weights"] = "f1"  # f2 starts as f1, from a base session of its own, or as given
+    distil: float = 0.0  # start own: share of the loss of f2's base session that compares it with f1
     complement: Complement = "resa"  # f2 by RESA, or a control: conventional, means, rotation; tied: as it starts
     trains: Literal["encoder", "last_stage", "map"] = "encoder"  # of f2; map: a linear map on features computed once
     conventional: Conventional = field(default_factory=Conventional)  # the C-model without RESA
@@ -137,7 +127,7 @@ class Config(Common):
         within(self, tasks=at_least_one, way=at_least_one, shot=at_least_one, query=at_least_one)
         within(self, pseudo_sessions=(1, self.way), task_pixels=(0, math.inf), feature_scale=(0, math.inf))
         within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
-        within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99))
+        within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99), distil=(0, 1))
         within(self, local_smoothing=(0, 0.5))  # of two classes, the true one must not get less than the wrong one
         if self.W1 == "learned" and self.shrinkage < 1:
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
@@ -147,6 +137,8 @@ class Config(Common):
             raise FscilError(
                 "start weights begins f2 with --weights, which are not given: give them, or set --start f1"
             )
+        if self.distil and self.start != "own":
+            raise FscilError("distil is for a base session of f2, which has none; set --start own or --distil 0")
         if self.complement == "resa" and not (self.global_weight or self.local_weight):
             raise FscilError("global_weight and local_weight are both 0: RESA has no loss; raise one of them")
 
@@ -186,19 +178,20 @@ class Method(Frozen):
         """The base model, the start of f2, complementary learning, and the read-out of both."""
         if self.config.complement == "resa":
             check_share(self.config.query, run.world)  # now: the first episode comes after the whole base training
-        learned = fit_cosine_classifier(self, self.f1, base, run)  # Eq. 1 and 2
-        self.start_f2(base, run)
+        first = fit_cosine_net(self, self.f1, base, run)  # Eq. 1 and 2
+        learned = upright_rows(first, base)
+        self.start_f2(base, run, Teacher(first, self.config.distil) if self.config.distil else None)
         self.complementary_learning(base, run, learned)
         self.read_out(base, run, learned)
 
-    def start_f2(self, base: Session, run: Run) -> None:
+    def start_f2(self, base: Session, run: Run, teacher: Teacher | None = None) -> None:
         """f2 as a copy of f1, from a base session of its own, or with the weights that f1 had before its own."""
         if self.config.start == "f1":
             self.f2.load_state_dict(self.f1.state_dict())
         elif self.config.start == "weights":
             another_start(self, self.f2, run)
         else:
-            fit_another(self, self.f2, base, run)
+            fit_another(self, self.f2, base, run, teacher)
 
     def complementary_learning(self, base: Session, run: Run, learned: Tensor) -> None:
         """Trains f2 with f1 frozen; `learned` (classes, d) are the rows that the base model has learned.

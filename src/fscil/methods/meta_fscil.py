@@ -52,6 +52,7 @@ def plain(epochs: int, lr: float) -> Descent:
 class Config(Common):
     """Defaults are the re-implementations on miniImageNet; learning rates and `meta.epochs` are ours."""
 
+    turns = True
     meta: Descent = field(default_factory=lambda: Descent(epochs=20, lr=1e-3, weight_decay=5e-4))  # outer loop
     inner: Descent = field(default_factory=lambda: plain(5, 1e-3))  # inner loop: encoder and rows, a step per epoch
     warm_up: Descent = field(default_factory=lambda: plain(20, 0.1))  # before it: new rows alone, a step per epoch
@@ -72,9 +73,9 @@ class Config(Common):
         within(self, pseudo_sessions=(0, math.inf), way=at_least_one, shot=at_least_one, query=at_least_one)
         for name in ("inner", "warm_up"):
             d = getattr(self, name)
-            if d.optimizer != "sgd" or d.momentum or d.weight_decay:
+            if d.optimizer != "sgd" or d.momentum or d.weight_decay or d.average:
                 raise FscilError(
-                    f"{name} is plain gradient descent: its optimizer must be sgd, momentum and weight_decay 0"
+                    f"{name} is plain gradient descent: its optimizer must be sgd, momentum, weight_decay and average 0"
                 )
 
 

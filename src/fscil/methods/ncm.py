@@ -36,6 +36,7 @@ from fscil.nn.distillation import less_forget, margin_ranking
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingCosine, imprinted_rows, random_rows
 from fscil.nn.relations import cosine
+from fscil.running.descent import only_upright
 from fscil.running.training import Run
 from fscil.settings.limits import within
 
@@ -47,6 +48,7 @@ PASSIVE = (nn.Identity, nn.MaxPool2d, nn.AvgPool2d)
 class Config(Common):
     """Defaults are the authors' settings for CIFAR-100; their base schedule is in the recipes."""
 
+    turns = True
     scale: float = 1.0  # eta at the start of training
     base_session: Literal["lucir", "shared"] = "lucir"  # lucir: learned eta, signed features; shared: neither
     exemplars: int = 20  # exemplars per class
@@ -65,6 +67,8 @@ class Config(Common):
     def __post_init__(self) -> None:
         super().__post_init__()
         within(self, exemplars=(0, math.inf), hardest=(1, math.inf))
+        if self.base_session == "lucir" or self.reduction.on:
+            only_upright("base", self.base)
 
 
 class Method(Reducible):

@@ -42,7 +42,7 @@ from fscil.nn.attention import SetAttention
 from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import class_means
-from fscil.running.descent import Training
+from fscil.running.descent import Training, only_upright
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
 from fscil.settings.limits import within
@@ -54,6 +54,7 @@ QUERIES = 500  # related at a time
 class Config(Common):
     """Defaults are the authors' code on CIFAR-100. Without `pretrain` the settings `base` are not used."""
 
+    turns = True
     transfer: Training = field(
         default_factory=lambda: Training(
             epochs=56, batch=128, lr=0.1, momentum=0.0, weight_decay=5e-4, schedule="cosine"
@@ -74,6 +75,8 @@ class Config(Common):
         super().__post_init__()
         at_least_one = (1, math.inf)
         within(self, way=at_least_one, spare=(0, math.inf), shot=at_least_one, pseudo_tasks=at_least_one)
+        if not self.pretrain:
+            only_upright("base", self.base)
 
 
 class Method(Prototypical):

@@ -30,10 +30,12 @@ class Descent:
     milestones: tuple[int, ...] = ()  # schedule step: the epochs of the decays, instead of one every step_epochs
     gamma: float = 0.1  # schedule step: factor of a decay
     warmup: float = 0.0  # share of all steps in which the rate rises from zero
+    average: float = 0.0  # share of the steps, the last ones, over whose weights the mean is taken
 
     def __post_init__(self) -> None:
         within(self, epochs=(0, math.inf), lr=(0, math.inf), rest_lr=(0, math.inf), momentum=(0, 1))
         within(self, weight_decay=(0, math.inf), step_epochs=(1, math.inf), gamma=(0, 1), warmup=(0, 0.99))
+        within(self, average=(0, 0.9))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +45,22 @@ class Training(Descent):
     batch: int = 128  # most images per step, over all devices; an epoch is cut into equal batches
     label_smoothing: float = 0.0  # share of the target spread over all classes
     pixels: tuple[int, ...] = ()  # training image sizes, each for an equal part of the epochs; empty: the encoder's
+    turned: float = 0.0  # base only: share of a batch turned by quarters, each turn of a class a class of its own
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within(self, batch=(1, math.inf), label_smoothing=(0, 1))
+        within(self, batch=(1, math.inf), label_smoothing=(0, 1), turned=(0, 0.9))
         if min(self.pixels, default=1) < 1:
             raise FscilError(f"the setting pixels holds {min(self.pixels)}, but an image has at least 1")
+
+
+def only_upright(name: str, training: Training) -> None:
+    """Refuses turned images in a stage of training, the setting `name`, whose classifier has no rows for them."""
+    if training.turned:
+        raise FscilError(
+            f"{name}.turned is {training.turned}, but rotation classes are for the cosine classifier of a shared base "
+            f"session, which this stage does not train; set --{name}.turned 0"
+        )
 
 
 def optimiser(parameters: Sequence[nn.Parameter], descent: Descent) -> torch.optim.Optimizer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,6 +70,38 @@ class Epoch:
             torch.cuda.manual_seed(seed)
 
 
+class Averaging:
+    """The mean of tensors over the steps of a stage behind a number of others; it takes their place in the end."""
+
+    def __init__(self, tensors: Sequence[Tensor], behind: int):
+        self.tensors, self.behind = tensors, behind
+        self.means: list[Tensor] = []  # one for each tensor, as soon as a step was counted
+
+    @torch.no_grad()
+    def count(self, done: int) -> None:
+        """Takes in what the tensors are after step `done`."""
+        steps = done - self.behind
+        if steps == 1:
+            self.means = [tensor.detach().clone() for tensor in self.tensors]
+        elif steps > 1:
+            for mean, tensor in zip(self.means, self.tensors, strict=True):
+                mean.lerp_(tensor, 1 / steps)
+
+    @torch.no_grad()
+    def put(self) -> None:
+        """Replaces the tensors, where steps were counted, by their means."""
+        for tensor, mean in zip(self.tensors, self.means, strict=False):
+            tensor.copy_(mean)
+
+    def stored(self) -> dict[str, Tensor]:
+        return {f"mean.{i}": mean for i, mean in enumerate(self.means)}
+
+    def restore(self, stored: dict[str, Tensor], done: int) -> None:
+        """The means as they were after step `done`, in the memory layout of their tensors."""
+        if done > self.behind:
+            self.means = [torch.empty_like(t).copy_(stored[f"mean.{i}"]) for i, t in enumerate(self.tensors)]
+
+
 class Loop:
     """Optimiser, progress and checkpoint of one stage."""
 
@@ -78,6 +110,8 @@ class Loop:
         self.total = descent.epochs * steps
         self.parameters = [p for p in trains.parameters() if p.requires_grad]
         self.statistics = [b for b in trains.buffers() if b.is_floating_point()]
+        behind = self.total - round(descent.average * self.total)
+        self.averaging = Averaging([*self.parameters, *self.statistics], behind)
         self.optimiser = optimiser(self.parameters, descent)
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
         self.file = run.folder.stage(run.session, name)
@@ -102,6 +136,7 @@ class Loop:
                 if epoch.next != self.steps:
                     raise RuntimeError(f"{self.name}: epoch {epoch.number} made {epoch.next} of {self.steps} steps")
                 done += self.steps - epoch.start
+            self.averaging.put()
             self.run.devices.average(self.statistics)
             self._write(done)
             if self.run.devices.agree(self.user.asked):
@@ -132,7 +167,8 @@ class Loop:
             raise FscilError(f"the loss of stage {self.name} is {self.loss}: it diverged; lower its learning rate")
 
     def after(self, done: int) -> None:
-        """What follows a step: progress, a checkpoint when it is due, and the end where the user asked for it."""
+        """What follows a step: means, progress, a checkpoint when it is due, the end where the user asked for it."""
+        self.averaging.count(done)
         if not self._pauses(done):
             return
         self.bar.advance(done, self.loss)
@@ -151,10 +187,15 @@ class Loop:
         tensors = {f"module.{name}": tensor for name, tensor in self.keeps.state_dict().items()}
         if done < self.total:
             tensors |= _flatten(self.optimiser.state_dict()["state"])
+            tensors |= self.averaging.stored()
             if self.run.devices.count > 1 and self.statistics:
-                tensors["statistics"] = self.run.devices.collect(self.statistics)
+                tensors["statistics"] = self.run.devices.collect(self._of_this_device())
         self.run.folder.write(self.file, tensors, {"done": done, "spent": vars(self.stage)})
         self.written = time.monotonic()
+
+    def _of_this_device(self) -> list[Tensor]:
+        """What no other device has: the statistics of its batches and, where they are averaged, their means."""
+        return [*self.statistics, *self.averaging.means[len(self.parameters) :]]
 
     def _restore(self) -> int:
         """Loads the checkpoint of this stage, if there is one, and gives the number of steps already made."""
@@ -165,6 +206,7 @@ class Loop:
         try:
             spent, done = Cost(**notes["spent"]), int(notes["done"])
             if done < self.total:
+                self.averaging.restore(tensors, done)
                 self._restore_optimiser(tensors)
         except (RuntimeError, LookupError, ValueError, TypeError) as problem:
             raise FscilError(
@@ -185,7 +227,7 @@ class Loop:
                     self.optimiser.state[p][name] = torch.empty_like(p).copy_(value)
         statistics = tensors.get("statistics")
         if statistics is not None and len(statistics) == self.run.devices.count:
-            self.run.devices.fill(self.statistics, statistics[self.run.rank])
+            self.run.devices.fill(self._of_this_device(), statistics[self.run.rank])
 
 
 def _flatten(state: dict[int, dict[str, Any]]) -> dict[str, Tensor]:

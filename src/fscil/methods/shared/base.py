@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -13,17 +14,21 @@ from torch import Tensor, nn
 from fscil.data.sessions import Session
 from fscil.methods.shared.method import Method, PlannedStage
 from fscil.nn import encoders
+from fscil.nn.distillation import distillation
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead, random_rows
 from fscil.running.descent import Training
 from fscil.running.training import Run
 from fscil.settings import to_dict
+from fscil.tensors import digest
 
 Head = TypeVar("Head", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,)
 OWN_BASE = "base of f2"  # the stage in which a second encoder is trained like the first
 # settings that make a base
 DECIDED_BY = ("encoder", "weights", "pixels", "scale", "base", "augment", "held_out", "winograd")
+TEMPERATURE = 2.0  # T, of both nets where one is compared with the other
+TURNS = 4  # by no, one, two and three quarters: with `turned` a classifier has as many rows for each class
 PREPARED = 1000  # images an encoder sees before training, where it takes anything from them
 
 
@@ -39,14 +44,51 @@ class Net(nn.Module, Generic[Head]):
         return logits
 
 
+@dataclass(frozen=True)
+class Teacher:
+    """A frozen net with which another one of the same classes is compared while it is trained."""
+
+    net: Net[CosineHead]
+    share: float  # of the loss, above 0
+
+    def described(self) -> dict[str, Any]:
+        """What makes a net that was taught differ from one that was not."""
+        return {"distil": self.share, "teacher": digest(self.net.state_dict())}
+
+    def mixed(self, plain: Tensor, logits: Tensor, images: Tensor) -> Tensor:
+        """(1 - a) plain + a T^2 KL(teacher || net) of one batch: a is the share, logits (n, classes) those of the net.
+
+        T^2 keeps gradients as large as those of the cross-entropy (Hinton et al., 2015).
+        """
+        with torch.no_grad():
+            told = self.net(images)
+        return (1 - self.share) * plain + self.share * TEMPERATURE**2 * distillation(logits, told, TEMPERATURE)
+
+
 def fit_cosine_classifier(method: Method, encoder: Encoder, session: Session, run: Run) -> Tensor:
-    """Base session of most methods: cross-entropy on s * cos(f(x), W), Eq. 1 and 2; gives the learned W (classes, dim).
+    """Base session of most methods; gives the learned W (classes, dim)."""
+    return upright_rows(fit_cosine_net(method, encoder, session, run), session)
+
+
+def fit_cosine_net(method: Method, encoder: Encoder, session: Session, run: Run) -> Net[CosineHead]:
+    """Cross-entropy on s * cos(f(x), W), Eq. 1 and 2; gives the whole net, whose W may have rows for turned images too.
 
     Methods that share encoder, data and these settings share the result.
     """
-    net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head")))
+    net = cosine_net(method, encoder, session, run.rng("head"))
     fit_base(method, net, session, run, {})
-    return net.head.weight.detach()
+    return net
+
+
+def upright_rows(net: Net[CosineHead], session: Session) -> Tensor:
+    """The learned W (classes, dim) of images as they are."""
+    return net.head.weight.detach()[: len(session.classes)]
+
+
+def cosine_net(method: Method, encoder: Encoder, session: Session, rng: torch.Generator) -> Net[CosineHead]:
+    """An encoder under a new cosine classifier: a row for each class and, behind them, for each turn of each class."""
+    rows = len(session.classes) * (TURNS if method.config.base.turned else 1)
+    return Net(encoder, CosineHead(encoder.dim, rows, method.config.scale, rng))
 
 
 def fit_linear_classifier(
@@ -66,11 +108,11 @@ def another_start(method: Method, encoder: Encoder, run: Run) -> None:
         encoder.load_state_dict(encoders.build(c.encoder, c.pixels, c.weights).state_dict())
 
 
-def fit_another(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
-    """A second base session like that of `fit_cosine_classifier`: another start, other batches."""
+def fit_another(method: Method, encoder: Encoder, session: Session, run: Run, teacher: Teacher | None = None) -> None:
+    """A second base session like that of `fit_cosine_classifier`: another start, other batches, perhaps a teacher."""
     another_start(method, encoder, run)
-    net = Net(encoder, CosineHead(encoder.dim, len(session.classes), method.config.scale, run.rng("head of f2")))
-    fit_base(method, net, session, run, {"for": "f2"}, stage=OWN_BASE)
+    net = cosine_net(method, encoder, session, run.rng("head of f2"))
+    fit_base(method, net, session, run, {"for": "f2"}, stage=OWN_BASE, teacher=teacher)
 
 
 def fit_base(
@@ -82,6 +124,7 @@ def fit_base(
     loss: Loss | None = None,
     stage: str = "base",
     training: Training | None = None,
+    teacher: Teacher | None = None,
 ) -> None:
     """Trains a classifier on the base session; row i of its head belongs to the i-th base class.
 
@@ -89,13 +132,14 @@ def fit_base(
     A method that trains several gives each further one a stage of its own and, in `kind`, what makes it differ.
     """
     c, settings = method.config, to_dict(method.config)
+    taught = teacher.described() if teacher else {}
 
     def fit() -> None:
         if not c.weights:
             prepare(method, net.encoder, session, run)
-        train_classifier(method, stage, net, session, training or c.base, run, loss)
+        train_classifier(method, stage, net, session, training or c.base, run, loss, teacher)
 
-    run.cached(stage, {**{name: settings[name] for name in DECIDED_BY}, **kind}, net, fit)
+    run.cached(stage, {**{name: settings[name] for name in DECIDED_BY}, **kind, **taught}, net, fit)
     freeze(net)
 
 
@@ -109,16 +153,43 @@ def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> Non
 
 
 def train_classifier(
-    method: Method, stage: str, net: Net[Any], session: Session, training: Training, run: Run, loss: Loss | None = None
+    method: Method,
+    stage: str,
+    net: Net[Any],
+    session: Session,
+    training: Training,
+    run: Run,
+    loss: Loss | None = None,
+    teacher: Teacher | None = None,
 ) -> None:
-    """Trains encoder and head on a session's images, by cross-entropy or another loss; row i is the i-th class."""
+    """Trains encoder and head on a session's images, by cross-entropy or another loss; row i is the i-th class.
+
+    With `turned` there are as many rows again for each of three turns, and a part of every batch is turned.
+    """
     row = label_rows(session.classes).to(session.train.device, non_blocking=True)
     steps = math.ceil(len(session.train) / training.batch)
     net.train()
     for epoch in run.epochs(stage, net, net, training, steps):
         framing = method.train_framing(session, training_pixels(training, method.config.pixels, epoch.progress))
         for x, y in epoch.batches(session.train, framing, training.batch):
-            epoch.step(loss(net(x), row[y]) if loss else cross_entropy(net(x), row[y], training))
+            images, rows = turned(x, row[y], training.turned, len(session.classes))
+            logits = net(images)
+            plain = loss(logits, rows) if loss else cross_entropy(logits, rows, training)
+            epoch.step(teacher.mixed(plain, logits, images) if teacher else plain)
+
+
+def turned(images: Tensor, rows: Tensor, share: float, classes: int) -> tuple[Tensor, Tensor]:
+    """The last `share` of images (n, 3, p, p) turned, in three equal parts, by one to three quarters; rows follow.
+
+    By position, because batches are shuffled already: nothing is drawn, and a device need not be waited for.
+    """
+    if not share:
+        return images, rows
+    upright = len(images) - round(share * len(images))
+    parts = [images[:upright], *images[upright:].tensor_split(TURNS - 1)]
+    turns = torch.cat([torch.rot90(part, k, (2, 3)) for k, part in enumerate(parts)])
+    moved = [part + k * classes for k, part in enumerate([rows[:upright], *rows[upright:].tensor_split(TURNS - 1)])]
+    return turns.contiguous(memory_format=torch.channels_last), torch.cat(moved)
 
 
 def cross_entropy(logits: Tensor, rows: Tensor, training: Training) -> Tensor:
@@ -143,10 +214,15 @@ def freeze(module: nn.Module) -> None:
     module.eval().requires_grad_(False)
 
 
-def base_plan(training: Training, pixels: int, images: int, stage: str = "base") -> list[PlannedStage]:
-    """The base session of `fit_cosine_classifier`, or another like it, as stages."""
+def base_plan(
+    training: Training, pixels: int, images: int, stage: str = "base", taught: bool = False
+) -> list[PlannedStage]:
+    """The base session of `fit_cosine_classifier`, or another like it, as stages; a teacher encodes every image."""
     steps = math.ceil(images / training.batch)
     sizes = [training_pixels(training, pixels, epoch / training.epochs) for epoch in range(training.epochs)]
     counts = {size: sizes.count(size) for size in sizes}
     batch = math.ceil(images / steps)
-    return [PlannedStage(f"{stage} at {size} px", size, n * steps, batch, n * images, 0) for size, n in counts.items()]
+    return [
+        PlannedStage(f"{stage} at {size} px", size, n * steps, batch, n * images, n * images * taught)
+        for size, n in counts.items()
+    ]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fscil.data.images import Augment, Framing, Images
 from fscil.nn.branches import TEST_VIEWS, Branch, Branches, Look, Views, fused_scores
 from fscil.nn.encoders import Encoder
-from fscil.running.descent import Training
+from fscil.running.descent import Training, only_upright
 from fscil.running.progress import Bar
 from fscil.settings.limits import within
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 class Common:
     """Settings that every method has."""
 
+    turns: ClassVar[bool] = False  # whether the base session is `fit_cosine_classifier`, which takes `base.turned`
     encoder: str = "resnet18"  # resnet18(_small), resnet20, resnet12, fast(_large), efficientnet_lite0 … 2, timm:NAME
     weights: str | None = None  # local file, run folder, or "pretrained": from timm's hub or (Lite) from a package
     pixels: int = 224  # size of the images the encoder sees
@@ -46,6 +47,10 @@ class Common:
     def __post_init__(self) -> None:
         within(self, scale=(1e-3, math.inf), shrinkage=(0, 1), held_out=(0, math.inf), pixels=(1, math.inf))
         within(self, new_bonus=(-math.inf, math.inf))
+        stages = {name: value for name, value in vars(self).items() if isinstance(value, Training)}
+        for name, training in stages.items():
+            if name != "base" or not self.turns:
+                only_upright(name, training)
 
     @property
     def unit(self) -> bool:
