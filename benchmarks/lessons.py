@@ -35,6 +35,14 @@ NEW = "a new species"
 SIZES = (3, 5, 10)
 FIRST = 100  # species on which settings were chosen; those behind them are drawn from
 LITTLE = "more would change little"
+UNLIKE = [
+    "photos in the lesson",
+    "correct lessons with a photo called unlike",
+    "wrong photo named",
+    "right photo named beside it",
+    "leave-one-out says",
+    "new photos recognised",
+]
 
 
 @dataclass(frozen=True)
@@ -148,10 +156,7 @@ def _percent(shares: Sequence[float]) -> float | None:
 
 def tables(result: dict[str, Any]) -> list[str]:
     """The lines of the two tables of docs/teach.md."""
-    first = [
-        ["photos in the lesson", "correct lessons with a photo called unlike", "wrong photo named"]
-        + ["right photo named beside it", "leave-one-out says", "new photos recognised"]
-    ]
+    first = [UNLIKE]
     second = [["photos in the lesson", "it says", "correct lessons", "new photos recognised", "after as many again"]]
     for one in result["lessons"]:
         good, bad = one["correct_lessons"], one["lessons_with_a_wrong_photo"]
