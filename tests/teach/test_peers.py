@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from albums import empty_model
 from fscil.data.images import TensorImages
 from fscil.errors import FscilError
+from fscil.nn.branches import Views
 from fscil.teach.base import learning
 from fscil.teach.base.fitting import fit_readout
 from fscil.teach.knowledge import backbones
@@ -122,20 +122,51 @@ def test_unknown_classes_are_never_learned(monkeypatch: pytest.MonkeyPatch) -> N
     assert not set(things.learned.classes.tolist()) & set(things.unknown.classes.tolist())
 
 
-def test_a_model_of_stored_features_is_that_of_the_photos(album: Path, tmp_path: Path) -> None:
-    unknown = script("unknown")
-    model, photos = empty_model(), sorted(album.glob("*/*.png"))
-    names = [photo.parent.name for photo in photos]
+@pytest.mark.parametrize("views", ["one", "flip"])
+def test_a_model_of_stored_features_is_that_of_the_photos(album: Path, tmp_path: Path, views: Views) -> None:
+    unknown, photos = script("unknown"), sorted(album.glob("*/*.png"))
+    model, names = backbones.of_encoder("tiny", pixels=32, views=views), [photo.parent.name for photo in photos]
     learning.learn(model, photos, names, "prototypes")
-    bare = empty_model()
-    learning.look_at_lengths(bare.branches)
-    look = unknown.kept(tmp_path / "seen.npz", lambda photos, _: looking.glance(bare, photos).features[0])
+    look = unknown.averaged(unknown.encoded("tiny", views == "flip", 32), 1, views)
     raw, rows = look(photos, "birds"), torch.tensor([sorted(set(names)).index(name) for name in names])
-    assert torch.equal(unknown.kept(tmp_path / "seen.npz", pytest.fail)(photos, "birds"), raw)
     stored = unknown.learned(unknown.Photos(raw, rows), 1)
     assert stored.calibration.threshold == pytest.approx(model.calibration.threshold, abs=1e-5)
     shown = looking.glance(model, photos).features
     torch.testing.assert_close(stored.evidence(stored.embed(raw)), model.evidence(shown), atol=1e-4, rtol=1e-4)
+
+
+def test_photos_and_mirror_images_are_kept_from_one_pass(album: Path, tmp_path: Path) -> None:
+    unknown, photos, file = script("unknown"), sorted(album.glob("owl/*.png")), tmp_path / "seen.npz"
+    both = unknown.kept(file, unknown.encoded("tiny", True, 32), True)(photos, "birds")
+    one, flip = (
+        unknown.averaged(unknown.kept(file, pytest.fail, mirrored), 1, views)(photos, "birds")
+        for mirrored, views in ((False, "one"), (True, "flip"))
+    )
+    assert torch.equal(one, both[0])
+    assert not torch.allclose(flip, one)
+    for views, expected in (("one", one), ("flip", flip)):
+        model = backbones.of_encoder("tiny", pixels=32, views=views)
+        learning.look_at_lengths(model.branches)
+        torch.testing.assert_close(looking.glance(model, photos).features[0], expected)
+
+
+@pytest.mark.parametrize("views", [0, 1])
+def test_a_file_without_mirror_images_is_filled_where_they_are_needed(tmp_path: Path, views: int) -> None:
+    """0: a file of before there were any."""
+    unknown, file = script("unknown"), tmp_path / "seen.npz"
+    seen, old = torch.rand(2, 3, 4), torch.rand(3, 4).numpy()
+    np.savez(file, birds=old[None] if views else old, things=old)
+    assert torch.equal(unknown.kept(file, lambda *_: seen, True)([], "birds"), seen)
+    assert torch.equal(unknown.kept(file, pytest.fail, True)([], "birds"), seen)
+    assert np.array_equal(np.load(file)["things"], old)
+
+
+def test_mirror_images_of_several_encoders_are_averaged_apart() -> None:
+    unknown = script("unknown")
+    seen = torch.rand(2, 5, 8)
+    whole = unknown.averaged(lambda *_: seen, 2, "flip")([], "")
+    sides = [unknown.averaged(lambda *_, part=part: part, 1, "flip")([], "") for part in seen.split(4, 2)]
+    assert torch.equal(whole, torch.cat(sides, 1))
 
 
 def test_stored_features_of_two_encoders_are_one_branch_each() -> None:
