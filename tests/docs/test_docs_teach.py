@@ -56,6 +56,12 @@ def exported_graph_answers(photo: str) -> None:
     torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=1e-4)
 
 
+def about_as_long_as_announced(said: str) -> None:
+    """A real encoder and a real clock: within a factor of two, up to rounding, though the photos are few."""
+    announced, taken = (float(re.findall(pattern, said)[0]) for pattern in (r"about (\d+) s", r"in ([\d.]+) s"))
+    assert taken / 2 - 0.5 <= announced <= 2 * taken + 1, said
+
+
 def test_an_output_that_is_not_printed_would_be_noticed() -> None:
     assert is_printed("ball 0.98\nmoon …", "ball 0.97\nmoon 0.9")
     assert not is_printed("ball 0.98", "moon 0.98")
@@ -88,6 +94,8 @@ def test_the_page_works_as_printed(
             said = capsys.readouterr().out
             printed += said
             assert re.search(SAID.get(line, "."), said), f"{line}\n{said}"
+            if line.startswith("fscil learn"):
+                about_as_long_as_announced(said)
             run.append(line)
     assert set(SAID) <= {*run, *skipped}
     assert b"full moon" not in Path("things.fscil").read_bytes()

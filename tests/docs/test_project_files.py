@@ -81,6 +81,15 @@ def test_the_site_asks_no_other_server_for_fonts() -> None:
     assert read(ROOT / "mkdocs.yml")["theme"]["font"] is False
 
 
+def test_make_installs_what_the_pages_about_photos_need() -> None:
+    """`fscil learn --best` needs two packages of weights, and an answer without torch ONNX Runtime."""
+    recipe = (ROOT / "Makefile").read_text("utf-8").split("$(VENV)/.installed: ")[1].split("\n\n")[0]
+    (installed,) = re.findall(r"--editable '\.\[([a-z,]+)\]'", recipe)
+    advised = re.findall(r"pip install '[^'\[]+\[([a-z,]+)\]'", (ROOT / "README.md").read_text("utf-8"))
+    assert {*advised} == {installed} == {"pretrained,onnx"}
+    assert installed in (ROOT / "docs" / "teach.md").read_text("utf-8")
+
+
 def test_the_version_is_in_one_place() -> None:
     assert "version" not in PROJECT
     assert "version" in PROJECT["dynamic"]

@@ -1,6 +1,8 @@
 """The benchmarks of peers and of unknown photos: what they compare, on features made up for it."""
 
 import importlib.util
+import json
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -8,9 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from albums import empty_model
 from fscil.data.images import TensorImages
+from fscil.errors import FscilError
+from fscil.nn.branches import Views
 from fscil.teach.base import learning
+from fscil.teach.base.fitting import fit_readout
+from fscil.teach.knowledge import backbones
 from fscil.teach.lessons import looking
 
 SCRIPTS = Path(__file__).parent.parent.parent / "benchmarks"
@@ -37,16 +42,57 @@ def test_every_peer_learns_base_and_later_classes(monkeypatch: pytest.MonkeyPatc
         return X / np.linalg.norm(X, axis=1, keepdims=True), labels
 
     data = peers.Data(some(range(4), 12), some(range(4, 6), 5), some(range(6), 10))
-    result = peers.run("made up", data, "one")
+    result = peers.run("made up", data, "tiny", "one")
     assert len(result["peers"]) == 7
     assert {row["keeps"] for row in result["peers"][:2]} == {"class means"}
     for row in result["peers"]:
         assert row["base"] > 90
         assert row["new"] > (50 if "neighbours" in row["peer"] else 80)
-    again = peers.kept(tmp_path / "features.npz", lambda: data)
+    again = peers.kept(tmp_path / "features.npz", "tiny", lambda: data)
     assert again is data
-    stored = peers.kept(tmp_path / "features.npz", lambda: pytest.fail("looked at the photos again"))
+    stored = peers.kept(tmp_path / "features.npz", "tiny", lambda: pytest.fail("looked at the photos again"))
     assert np.array_equal(stored.later[0], data.later[0])
+    with pytest.raises(FscilError, match="holds features by tiny, not by other; name another file, or delete it"):
+        peers.kept(tmp_path / "features.npz", "other", lambda: data)
+
+
+def test_two_encoders_are_read_by_a_branch_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fscil does what `fscil learn` does with NAME+NAME; the others are given both features side by side."""
+    peers, rng = script("peers"), np.random.RandomState(0)
+    labels = np.repeat(np.arange(6), 8)
+    sides = [rng.rand(6, 10)[labels] + 0.1 * rng.randn(48, 10) for _ in range(2)]
+    X = np.concatenate([side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides], 1).astype(np.float32)
+    ours = peers.Ours(2)
+    ours.fit(X, labels)
+    model = backbones.of_features(20)
+    model.branches = [b for dim in (10, 10) for b in backbones.pair(backbones.Features(dim), "one", unit=True)]
+    parts = [torch.from_numpy(X[:, :10]), torch.from_numpy(X[:, 10:])]
+    features = fit_readout(model.branches, [parts[0], parts[0], parts[1], parts[1]], torch.from_numpy(labels))
+    model.begin(labels.tolist(), features)
+    model._read()
+    torch.testing.assert_close(ours.model.scores(ours._seen(X)), model.scores(features))
+    assert (ours.predict(X) == labels).mean() > 0.9
+    retrained = peers.peers(2)["logistic regression, retrained"].estimator
+    assert retrained.C == peers.peers(1)["logistic regression, retrained"].estimator.C / 2
+
+
+def test_a_folder_of_photos_is_compared(
+    album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every third class comes later from five photos; of each class every third photo is asked about."""
+    peers, out = script("peers"), tmp_path / "out.json"
+    monkeypatch.setattr(peers, "RANDOM", 60)
+    words = [out, "--folder", album, "--encoder", "tiny", "--pixels", 32, "--features", tmp_path / "seen.npz"]
+    monkeypatch.setattr(sys, "argv", ["peers.py", *map(str, words)])
+    peers.main()
+    result = json.loads(out.read_text("utf-8"))
+    assert result["photos"] == {"base": 4 * 6, "later": 2 * 5, "test": 6 * 4}
+    assert result["classes"] == {"base": 4, "later": 2, "test": 6}
+    assert result["settings"]["encoder"] == "tiny"
+    assert result["peers"][0]["accuracy"] > 50
+    assert "\n".join(peers.table(result)) in capsys.readouterr().out
+    monkeypatch.setattr(peers, "encoded", lambda *given: pytest.fail("looked at the photos again"))
+    peers.main()
 
 
 def test_unknown_classes_are_never_learned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,20 +122,51 @@ def test_unknown_classes_are_never_learned(monkeypatch: pytest.MonkeyPatch) -> N
     assert not set(things.learned.classes.tolist()) & set(things.unknown.classes.tolist())
 
 
-def test_a_model_of_stored_features_is_that_of_the_photos(album: Path, tmp_path: Path) -> None:
-    unknown = script("unknown")
-    model, photos = empty_model(), sorted(album.glob("*/*.png"))
-    names = [photo.parent.name for photo in photos]
+@pytest.mark.parametrize("views", ["one", "flip"])
+def test_a_model_of_stored_features_is_that_of_the_photos(album: Path, tmp_path: Path, views: Views) -> None:
+    unknown, photos = script("unknown"), sorted(album.glob("*/*.png"))
+    model, names = backbones.of_encoder("tiny", pixels=32, views=views), [photo.parent.name for photo in photos]
     learning.learn(model, photos, names, "prototypes")
-    bare = empty_model()
-    learning.look_at_lengths(bare.branches)
-    look = unknown.kept(tmp_path / "seen.npz", lambda photos, _: looking.glance(bare, photos).features[0])
+    look = unknown.averaged(unknown.encoded("tiny", views == "flip", 32), 1, views)
     raw, rows = look(photos, "birds"), torch.tensor([sorted(set(names)).index(name) for name in names])
-    assert torch.equal(unknown.kept(tmp_path / "seen.npz", pytest.fail)(photos, "birds"), raw)
     stored = unknown.learned(unknown.Photos(raw, rows), 1)
     assert stored.calibration.threshold == pytest.approx(model.calibration.threshold, abs=1e-5)
     shown = looking.glance(model, photos).features
     torch.testing.assert_close(stored.evidence(stored.embed(raw)), model.evidence(shown), atol=1e-4, rtol=1e-4)
+
+
+def test_photos_and_mirror_images_are_kept_from_one_pass(album: Path, tmp_path: Path) -> None:
+    unknown, photos, file = script("unknown"), sorted(album.glob("owl/*.png")), tmp_path / "seen.npz"
+    both = unknown.kept(file, unknown.encoded("tiny", True, 32), True)(photos, "birds")
+    one, flip = (
+        unknown.averaged(unknown.kept(file, pytest.fail, mirrored), 1, views)(photos, "birds")
+        for mirrored, views in ((False, "one"), (True, "flip"))
+    )
+    assert torch.equal(one, both[0])
+    assert not torch.allclose(flip, one)
+    for views, expected in (("one", one), ("flip", flip)):
+        model = backbones.of_encoder("tiny", pixels=32, views=views)
+        learning.look_at_lengths(model.branches)
+        torch.testing.assert_close(looking.glance(model, photos).features[0], expected)
+
+
+@pytest.mark.parametrize("views", [0, 1])
+def test_a_file_without_mirror_images_is_filled_where_they_are_needed(tmp_path: Path, views: int) -> None:
+    """0: a file of before there were any."""
+    unknown, file = script("unknown"), tmp_path / "seen.npz"
+    seen, old = torch.rand(2, 3, 4), torch.rand(3, 4).numpy()
+    np.savez(file, birds=old[None] if views else old, things=old)
+    assert torch.equal(unknown.kept(file, lambda *_: seen, True)([], "birds"), seen)
+    assert torch.equal(unknown.kept(file, pytest.fail, True)([], "birds"), seen)
+    assert np.array_equal(np.load(file)["things"], old)
+
+
+def test_mirror_images_of_several_encoders_are_averaged_apart() -> None:
+    unknown = script("unknown")
+    seen = torch.rand(2, 5, 8)
+    whole = unknown.averaged(lambda *_: seen, 2, "flip")([], "")
+    sides = [unknown.averaged(lambda *_, part=part: part, 1, "flip")([], "") for part in seen.split(4, 2)]
+    assert torch.equal(whole, torch.cat(sides, 1))
 
 
 def test_stored_features_of_two_encoders_are_one_branch_each() -> None:

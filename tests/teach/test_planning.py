@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from albums import BIRDS, QUICK, empty_model
+from commands import Fscil
+from fscil.command import learn
 from fscil.nn.branches import Branch
 from fscil.teach.base import learning, transfer
 from fscil.teach.knowledge.model import Model
@@ -65,6 +67,19 @@ def test_photos_of_all_classes_are_timed(album: Path, monkeypatch: pytest.Monkey
     sources, began = sorted(album.glob("*/*.png")), clock.now
     learning.learn(empty_model(), sources, [source.parent.name for source in sources], "prototypes", tell=told.append)
     assert (clock.now - began) / 2 < _announced(told[0]) < 2 * (clock.now - began)
+
+
+def test_the_command_counts_what_comes_before_the_photos(
+    fscil_command: Fscil, album: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newcomer with a few photos waits for torch, not for the photos."""
+    clock = Clock(monkeypatch)
+    clock.charge(learn, "_check_place", lambda *given: 7.0)  # stands for the imports, which tests have behind them
+    clock.charge(Model, "embed", lambda model, images: 0.01 * len(images))
+    _, said, _ = fscil_command("learn", album, "--save", "birds.fscil", "--encoder", "tiny", "--pixels", 32)
+    (taken,) = re.findall(r"learned 6 classes from 60 photos in ([\d.]+) s", said)
+    assert float(taken) > 7
+    assert float(taken) / 2 < _announced(said) < 2 * float(taken)
 
 
 def _announced(sentence: str) -> float:

@@ -48,6 +48,7 @@ def learn(
     overwrite: Annotated[bool, Parameter(help="replace an existing model file", negative=())] = False,
 ) -> None:
     """Learn classes from a folder of photos."""
+    began = time.perf_counter()  # before torch is imported: people wait for that, too
     full = train or strength == "full"
     _check_place(save, overwrite)
     _check_numbers(false_acceptance, seed)
@@ -59,7 +60,6 @@ def learn(
     from fscil.teach.knowledge import backbones
     from fscil.teach.storage import modelfile
 
-    began = time.perf_counter()
     folders = _class_folders(photos)
     sources = [photo for found in folders.values() for photo in found]
     names = [name for name, found in folders.items() for _ in found]

@@ -133,7 +133,8 @@ def _fitting_seconds(model: Model, rows: Tensor) -> float:
 def affordable(plan: LearningPlan, cost: Estimate, spent: float, tell: Tell) -> LearningPlan:
     """The plan without a trial that would take long beside looking at the photos; says what is done and how long.
 
-    What is said includes the seconds spent so far.
+    What is said includes the seconds spent so far: with few photos most of all went into starting, and into making the
+    graph of an encoder where there was none. Saving is not foreseen; it takes less than reading the encoder did.
     """
     seconds, more = spent + cost.looking + cost.fitting + cost.photo * len(TURNS) * len(plan.turned), ""
     if plan.trial and cost.maps > LITTLE * cost.looking:

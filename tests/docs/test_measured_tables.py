@@ -1,0 +1,110 @@
+"""Tables and sentences about photos say what the files below results/ say; those of missing files are not looked at."""
+
+import json
+import re
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+
+pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="the results are not part of the source distribution")
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def measured(name: str) -> dict[str, Any]:
+    file = RESULTS / name
+    if not file.exists():
+        pytest.skip(f"{file.name} was not measured yet")
+    result: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return result
+
+
+def script(name: str) -> ModuleType:
+    made: ModuleType = pytest.importorskip(name, reason="the benchmarks are not part of this checkout")
+    return made
+
+
+def missing(lines: list[str], text: str) -> list[str]:
+    """Lines that a page does not have."""
+    return sorted({line for line in lines if line} - set(text.splitlines()))
+
+
+@pytest.mark.parametrize("name", ["cub200", "glyphs", "cub200-best"])
+def test_the_tables_of_peers_were_measured(name: str) -> None:
+    assert missing(script("peers").table(measured(f"peers/{name}.json")), page("docs/photos.md")) == []
+
+
+def test_the_tables_of_lessons_were_measured() -> None:
+    result = measured("lessons/cub200.json")
+    assert missing(script("lessons").tables(result), page("docs/teach.md")) == []
+
+
+def test_the_tables_of_waiting_were_measured() -> None:
+    result = measured("teaching/waiting.json")
+    assert missing(script("waiting").tables(result), page("docs/teach.md")) == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/teach.md"])
+def test_the_first_command_takes_what_is_printed(name: str) -> None:
+    """A newcomer's: few photos, and no graph of an encoder in the cache."""
+    few = next(one for one in measured("teaching/waiting.json")["learn"] if one["cache"] == "empty")
+    announced, took = f"{median(few['announced']):.0f} s", f"{median(few['took']):.1f} s"
+    lines = ["prototypes: 3 classes with 24 photos; about " + announced]
+    lines += ["things.fscil: learned 3 classes from 24 photos in " + took]
+    assert missing(lines, page(name)) == []
+
+
+def final(name: str) -> dict[str, float]:
+    """Accuracies of a practitioner's file at the end, and the average over its tests."""
+    total = measured(f"practitioner/{name}.json")["metrics"]["sum"]
+    return {part: total[part][-1] for part in ("accuracy", "base", "new")} | {"average": total["average"]}
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/teach.md", "docs/photos.md"])
+def test_sentences_about_birds_were_measured(name: str) -> None:
+    """Ours, ours with two encoders, and logistic regression on the features of one."""
+    by_peer = {row["peer"]: row["accuracy"] for row in measured("peers/cub200.json")["peers"]}
+    ours, logistic = by_peer["fscil"], by_peer["logistic regression, retrained"]
+    best = final("cub200-best")["accuracy"]
+    assert f"{ours:.1f}" == f"{final('cub200-whitened')['accuracy']:.1f}"
+    same = RESULTS / "peers" / "cub200-best.json"  # logistic regression on the features of both encoders
+    both = [row["accuracy"] for row in json.loads(same.read_text("utf-8"))["peers"][-1:]] if same.exists() else []
+    told = {"README.md": (ours, logistic, best, *both), "docs/teach.md": (best, ours), "docs/photos.md": (best,)}
+    (paragraph,) = [p for p in re.split(r"\n\s*\n", page(name)) if "--best" in p and re.search(r"\d\d\.\d %", p)][:1]
+    assert re.findall(r"\d\d\.\d(?= %)", paragraph) == [f"{value:.1f}" for value in told[name]]
+
+
+def test_the_table_of_a_practitioner_was_measured() -> None:
+    names = {
+        "the default": "cub200-whitened",
+        "`prototypes`, before the whitened read-out": "cub200-prototypes",
+        "`transfer`, before the whitened read-out": "cub200-transfer",
+    }
+    lines = []
+    for title, name in names.items():
+        at = final(name)
+        lines.append(f"| {title} | {at['average']:.2f} % | {at['base']:.1f} % | {at['new']:.1f} % |")
+    assert missing(lines, page("docs/teach.md")) == []
+
+
+def test_a_sentence_about_the_map_was_measured() -> None:
+    at = final("cub200-map")
+    told = re.sub(r"\s+", " ", page("docs/photos.md"))
+    assert f"{at['average']:.2f} % on average over the eleven tests" in told
+    assert f"{at['base']:.1f} % of base and {at['new']:.1f} % of taught species" in told
+
+
+def test_a_row_that_was_not_measured_would_be_noticed() -> None:
+    result = {"peers": [{**dict.fromkeys(("accuracy", "base", "new", "harmonic", "add_seconds"), 1.0)}]}
+    result["peers"][0] |= {"peer": "nobody", "keeps": "nothing"}
+    assert missing(script("peers").table(result), page("docs/photos.md")) == [
+        "| nobody | 1.0 | 1.0 | 1.0 | 1.0 | 1.000 s | nothing |"
+    ]
