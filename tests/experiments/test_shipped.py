@@ -38,9 +38,9 @@ def test_these_ship() -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_an_experiment_has_the_cells_of_its_table(name: str, tmp_path: Path) -> None:
-    readings = spread_out(specs.load(name), tmp_path)
+    readings = only(spread_out(specs.load(name), tmp_path), ())
     assert (len(readings), len(cells(readings))) == SIZES[name]
-    assert len(spread_out(specs.load(name), tmp_path, seeds=2)) == 2 * len(readings)
+    assert len(only(spread_out(specs.load(name), tmp_path, seeds=2), ())) == 2 * len(readings)
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -105,6 +105,18 @@ def test_the_arms_of_the_trial_show_f2_the_same_number_of_images(
     configs = [run.config for run in trial_cells(tmp_path, dataset, changes=changes).values()]
     trained = {c.transfer.epochs * c.tasks * c.images_of_a_step for c in configs if c.complement != "tied"}
     assert trained == {images}
+
+
+def test_the_trial_of_encoders_is_short_and_has_five_arms_unless_others_are_named(tmp_path: Path) -> None:
+    everything = spread_out(specs.load("trial"), tmp_path, seeds=3, dataset="cifar100")
+    readings = only(everything, ())
+    assert {reading.arm.name for reading in readings} == {"tied", "conventional", "rotation", "own", "RESA-R"}
+    assert {(r.point["read_out"], r.point["length"]) for r in readings} == {("paper", "short"), ("small", "short")}
+    assert {run.config.trains for run in cells(readings)} == {"encoder"}
+    assert len(cells(readings)) == 3 * 5 * 2
+    assert {r.arm.name for r in only(everything, ["arm=tied,PIL"])} == {"tied", "PIL"}
+    assert {r.point["length"] for r in only(everything, ["arm=tied,PIL"])} == {"short"}
+    assert len(only(everything, ["arm=PIL", "length=paper"])) == 3 * 2
 
 
 def test_the_command_has_the_last_word_on_what_is_trained_and_the_seed_names_a_folder(tmp_path: Path) -> None:
