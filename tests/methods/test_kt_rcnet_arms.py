@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, kt_rcnet
+from fscil.methods import _kt_rcnet, _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, kt_rcnet
 from fscil.methods.kt_rcnet import Conventional
 from fscil.methods.shared import balance, resa
 from fscil.methods.shared.resa import Cached
@@ -209,6 +209,7 @@ def test_an_encoder_of_one_piece_has_no_last_stage(tiny: Benchmark) -> None:
             "refit_scale": True,
             "complement_weight": 0.0,
             "task_pixels": 12,
+            "row_images": 7,
         },
     ],
 )
@@ -269,6 +270,18 @@ def test_rotation_makes_each_quarter_turn_a_class(base: Session, new_run: Callab
     with torch.no_grad():
         turned = method.represent(shown(base, method).rot90(3, (-2, -1)))
     torch.testing.assert_close(rows[18:], mean_of_labels(turned, base.train.labels)[1], rtol=1e-4, atol=1e-5)
+
+
+def test_rows_may_be_the_means_of_some_images_of_each_class(base: Session, new_run: Callable[[], Run]) -> None:
+    method, run = untrained(complement="rotation", row_images=7), new_run()
+    method.weight_computing(method.branches[1], base, run)
+    student = _kt_rcnet_students.Encoded(method, base, run)
+    few = _kt_rcnet.some_of_each_class(base, 7, run.rng("rows"))
+    assert torch.equal(few.train.labels.bincount(), torch.full((6,), 7))
+    with torch.no_grad():
+        f = method.represent(shown(few, method))
+    expected = mean_of_labels(f, few.train.labels)[1]
+    torch.testing.assert_close(student.rows(turned=True)[:6], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_conventional_learning_may_begin_as_in_the_authors_code(

@@ -83,7 +83,7 @@ def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
     kept = [reading for reading in left if all(named & when.keys() for when in reading.omitted)]
     if not kept:
         reasons = sorted({name for reading in left for when in reading.omitted for name in when} - named)
-        raise FscilError(f"the experiment leaves these cells out ({', '.join(reasons)}); name others, or that, by --only")
+        raise FscilError(f"the experiment leaves these cells out ({', '.join(reasons)}); name others by --only")
     return kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -66,6 +67,15 @@ def estimate_statistics(encoder: nn.Module, base: Session, framing: Framing, run
     encoder.eval()
 
 
+def some_of_each_class(base: Session, count: int, rng: torch.Generator) -> Session:
+    """The base session with at most `count` images of each class, drawn at random; 0: with all."""
+    if not count:
+        return base
+    order = torch.randperm(len(base.train), generator=rng)
+    chosen = torch.cat([order[base.train.labels[order] == label][:count] for label in base.classes])
+    return replace(base, train=base.train.select(chosen.sort().values))
+
+
 def planned(method: Method, base: Session) -> list[PlannedStage]:
     """The stages of the base session, to the image."""
     c, n, p = method.config, len(base.train), method.config.pixels
@@ -81,15 +91,16 @@ def planned(method: Method, base: Session) -> list[PlannedStage]:
         stages += base_plan(c.base, p, n, OWN_BASE)
     stages += encoded("whitening of C", p, views * n * c.whiten_first)
     stages += encoded("W1 and W2", small, (1 + c.uses_W1) * n + held_out * (not c.feature_scale))
-    stages += arm_plan(method, n, small)
+    stages += arm_plan(method, base, small)
     stages += encoded("batch statistics", p, n * (c.statistics == "upright"))
     fitted = views * held_out * c.fits_scale_again + 2 * views * held_out * (not c.complement_weight)
     return [*stages, method.teaching_plan(n), *encoded("fitted on held-out images", p, fitted)]
 
 
-def arm_plan(method: Method, n: int, pixels: int) -> list[PlannedStage]:
+def arm_plan(method: Method, base: Session, pixels: int) -> list[PlannedStage]:
     """What complementary learning computes."""
-    c, batch = method.config, min(n, 500)
+    c, n = method.config, len(base.train)
+    batch = min(n, 500)
     epochs, tasks, images = c.transfer.epochs, c.transfer.epochs * c.tasks, min(c.images_of_a_step, n)
     if c.complement == "tied":
         return []
@@ -108,4 +119,5 @@ def arm_plan(method: Method, n: int, pixels: int) -> list[PlannedStage]:
     turned = c.complement == "rotation"
     step = 2 * min(c.images_of_a_step // 2, n) if turned else images
     trained = PlannedStage(c.complement, pixels, tasks, step, tasks * step, 0)
-    return [trained, PlannedStage("rows of each epoch", pixels, 1, batch, 0, epochs * n * (4 if turned else 1))]
+    means = epochs * (4 if turned else 1) * len(some_of_each_class(base, c.row_images, torch.Generator()).train)
+    return [trained, PlannedStage("rows of each epoch", pixels, 1, batch, 0, means)]

@@ -71,6 +71,7 @@ class Config(Common):
     complement: Complement = "resa"  # f2 by RESA, or a control: conventional, means, rotation; tied: as it starts
     trains: Literal["encoder", "last_stage", "map"] = "encoder"  # of f2; map: a linear map on features computed once
     conventional: Conventional = field(default_factory=Conventional)  # the C-model without RESA
+    row_images: int = 0  # means, rotation: images of each class in the class means of an epoch; 0: all (map: always)
     tasks: int = 200  # episodes per epoch
     way: int = 25  # pseudo-new classes of an episode
     shot: int = 10  # support images per class
@@ -137,7 +138,7 @@ class Config(Common):
         within(self, tasks=at_least_one, way=at_least_one, shot=at_least_one, query=at_least_one)
         within(self, pseudo_sessions=(1, self.way), task_pixels=(0, math.inf), feature_scale=(0, math.inf))
         within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
-        within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99))
+        within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99), row_images=(0, math.inf))
         within(self, local_smoothing=(0, 0.5))  # of two classes, the true one must not get less than the wrong one
         if self.W1 == "learned" and self.shrinkage < 1:
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
