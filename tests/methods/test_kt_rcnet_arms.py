@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _kt_rcnet, _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, kt_rcnet
+from fscil.methods import _kt_rcnet, _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, cosine, kt_rcnet
 from fscil.methods.kt_rcnet import Conventional
 from fscil.methods.shared import balance, resa
 from fscil.methods.shared.resa import Cached
@@ -315,6 +315,43 @@ def test_f2_can_begin_with_the_given_weights(
     method.learn_base(base, new_run())
     assert torch.equal(method.f2.stages[0][0].weight, torch.full((8, 3, 4, 4), 0.25))
     assert not torch.equal(method.f1.stages[0][0].weight, method.f2.stages[0][0].weight)
+
+
+def given_by_name(pixels: int, weights: str | None) -> encoders.Encoder:
+    """The tiny encoder with a first layer that the name of its weights ends with."""
+    encoder = tiny_encoder()
+    with torch.no_grad():
+        encoder.stages[0][0].weight.fill_(float(weights or 0))
+    return encoder
+
+
+@pytest.mark.parametrize("start", ["own", "weights"])
+def test_f2_can_begin_with_other_weights_than_f1(
+    base: Session, new_run: Callable[[], Run], monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    monkeypatch.setitem(encoders.BUILDERS, "given", given_by_name)
+    training = replace(CONFIG.base, epochs=0)
+    named = {"encoder": "given", "weights": "0.25", "start_weights": "0.5", "start": start, "complement": "tied"}
+    method = kt_rcnet.Method(replace(CONFIG, base=training, **named), given_by_name(16, "0.25"))
+    method.learn_base(base, new_run())
+    assert [float(f.stages[0][0].weight[0, 0, 0, 0]) for f in (method.f1, method.f2)] == [0.25, 0.5]
+
+
+def test_a_start_that_would_secretly_be_f1_is_refused(tiny: Benchmark, tmp_path: Path) -> None:
+    still, f1 = replace(CONFIG.base, epochs=0), str(tmp_path)  # f1: a run folder
+    for settings, sentence in (
+        ({"start": "own", "weights": f1, "base": still}, "it would be the first again"),
+        ({"start": "own", "weights": "net.safetensors", "base": still}, "it would be the first again"),
+        ({"start": "weights", "weights": f1}, "would begin f2 as f1; name the weights .* by --start_weights"),
+        ({"start": "own", "start_weights": "net.safetensors"}, "has --weights too"),
+    ):
+        with pytest.raises(FscilError, match=sentence):
+            untrained(**settings).check(tiny)
+    untrained(start="own", weights=f1, base=still, start_weights="net.safetensors").check(tiny)
+    untrained(start="own", weights=f1).check(tiny)
+    two = cosine.Config(nets=2, weights=f1, base=still, pixels=16)
+    with pytest.raises(FscilError, match="it would be the first again"):
+        cosine.Method(two, tiny_encoder()).check(tiny)
 
 
 @pytest.mark.parametrize(

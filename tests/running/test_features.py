@@ -89,6 +89,13 @@ def test_an_encoder_that_saw_what_is_kept_aside_is_refused(
         execute(inheriting(tmp_path, changes, **rest))
 
 
+def test_the_weights_of_f2_may_not_have_seen_it_either(tmp_path: Path) -> None:
+    execute(tiny_experiment(tmp_path, "cosine"))
+    second = {"start": "weights", "start_weights": str(folder_of(tmp_path)), "held_out": 4}
+    with pytest.raises(FscilError, match=r"learned from other images \(held_out: 5 there, 4 here"):
+        execute(tiny_experiment(tmp_path, changes=second))
+
+
 def test_a_folder_without_an_encoder_is_refused(tmp_path: Path) -> None:
     folder_of(tmp_path).mkdir(parents=True)
     with pytest.raises(FscilError, match=r"there is no weights file .*state-00.safetensors"):

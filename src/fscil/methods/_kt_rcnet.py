@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,21 +15,35 @@ from fscil.data.images import Framing
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
 from fscil.methods.shared.balance import check_held_out
-from fscil.methods.shared.base import OWN_BASE, base_plan, label_rows
+from fscil.methods.shared.base import OWN_BASE, base_plan, check_another, label_rows
 from fscil.methods.shared.method import PlannedStage
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
+from fscil.settings.limits import within
 
 if TYPE_CHECKING:
-    from fscil.methods.kt_rcnet import Method
+    from fscil.methods.kt_rcnet import Config, Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conventional:
+    """The C-model that is trained by batches with a learned W2."""
+
+    rows: Literal["means", "random"] = "means"  # W2 at the start: class means, or random as in the authors' code
+    relation: float = 0.0  # factor of cos(f1, W1)/d in its logits (the authors' code: 1)
+    batches: Literal["passes", "tasks"] = "passes"  # passes over the base session, or the steps and images of RESA
+
+    def __post_init__(self) -> None:
+        within(self, relation=(0, math.inf))
+
+
 def check_base(method: Method, base: Session) -> None:
     """Refuses, before anything is trained, a base session that cannot serve the settings."""
     c = method.config
+    check_start(c)
     if not c.feature_scale and base.held_out is None:
         raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
     if not c.complement_weight:
@@ -39,6 +54,20 @@ def check_base(method: Method, base: Session) -> None:
         )
     if c.complement == "resa":
         class_pool(base.train, Sampling(c.way, c.shot, c.query))
+
+
+def check_start(c: Config) -> None:
+    """Refuses a start that would make f2 another than it says."""
+    of_run = c.weights is not None and Path(c.weights).is_dir()
+    if c.start == "weights" and of_run and not c.start_weights:
+        raise FscilError(
+            f"f1 is taken from the run folder {c.weights}, so start weights would begin f2 as f1; name the weights of "
+            "f2 by --start_weights, or set --start f1"
+        )
+    if c.start == "own" and c.start_weights and not c.weights:
+        raise FscilError("with --start own, --start_weights is for an f1 that has --weights too: give them, or omit it")
+    if c.start == "own":
+        check_another(c, c.start_weights)
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ from torch import Tensor
 from fscil.data.episodes import Mix, Synthesis, Task, check_share
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods._kt_rcnet import check_base, estimate_statistics, fitted_scale, planned
+from fscil.methods._kt_rcnet import Conventional, check_base, estimate_statistics, fitted_scale, planned
 from fscil.methods._kt_rcnet_arms import complement
 from fscil.methods.shared.balance import fitted_weight, kept_from_training
 from fscil.methods.shared.base import another_start, fit_another, fit_cosine_classifier, freeze
@@ -51,23 +51,12 @@ Complement = Literal["resa", "conventional", "tied", "means", "rotation"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conventional:
-    """The C-model that is trained by batches with a learned W2."""
-
-    rows: Literal["means", "random"] = "means"  # W2 at the start: class means, or random as in the authors' code
-    relation: float = 0.0  # factor of cos(f1, W1)/d in its logits (the authors' code: 1)
-    batches: Literal["passes", "tasks"] = "passes"  # passes over the base session, or the steps and images of RESA
-
-    def __post_init__(self) -> None:
-        within(self, relation=(0, math.inf))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Config(Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
     start: Literal["f1", "own", "weights"] = "f1"  # f2 starts as f1, from a base session of its own, or as given
+    start_weights: str | None = None  # start own and weights: what f2 begins with, like --weights; omit it for these
     complement: Complement = "resa"  # f2 by RESA, or a control: conventional, means, rotation; tied: as it starts
     trains: Literal["encoder", "last_stage", "map"] = "encoder"  # of f2; map: a linear map on features computed once
     conventional: Conventional = field(default_factory=Conventional)  # the C-model without RESA
@@ -144,7 +133,7 @@ class Config(Common):
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
         if self.whiten_first and self.shrinkage == 1:
             raise FscilError("whiten_first whitens by --shrinkage, which is 1 (none): lower it, or omit --whiten_first")
-        if self.start == "weights" and not self.weights:
+        if self.start == "weights" and not (self.start_weights or self.weights):
             raise FscilError(
                 "start weights begins f2 with --weights, which are not given: give them, or set --start f1"
             )
@@ -197,9 +186,9 @@ class Method(Frozen):
         if self.config.start == "f1":
             self.f2.load_state_dict(self.f1.state_dict())
         elif self.config.start == "weights":
-            another_start(self, self.f2, run)
+            another_start(self, self.f2, run, self.config.start_weights)
         else:
-            fit_another(self, self.f2, base, run)
+            fit_another(self, self.f2, base, run, self.config.start_weights)
 
     def complementary_learning(self, base: Session, run: Run, learned: Tensor) -> None:
         """Trains f2 with f1 frozen; `learned` (classes, d) are the rows that the base model has learned.
