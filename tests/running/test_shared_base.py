@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+import fscil.running.experiment
 from apart import (  # noqa: F401 (a fixture)
     FINISHED,
     STEPS,
@@ -20,6 +22,7 @@ from apart import (  # noqa: F401 (a fixture)
     tiny_experiment,
 )
 from fscil.data import Protocol
+from fscil.running import training
 from fscil.running.experiment import execute
 from fscil.running.stages import Loop
 
@@ -109,3 +112,43 @@ def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: p
         for name, changes in others.items():
             execute(tiny_experiment(tmp_path, changes=changes, variant=name, keeps_trained=True))
     assert len(list((tmp_path / "cache").glob("f2-*.safetensors"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("repaired", "trained_anew"),
+    [
+        ("methods/_kt_rcnet_arms.py", {"f2"}),
+        ("methods/shared/resa.py", {"f2"}),
+        ("methods/icarl.py", set()),
+        ("nn/muon.py", {"base", "f2"}),
+    ],
+)
+def test_what_other_code_trained_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repaired: str, trained_anew: set[str]
+) -> None:
+    """A repair of an arm makes f2 anew, but the base, which methods share, stays."""
+    execute(tiny_experiment(tmp_path, variant="first", keeps_trained=True))
+    there = set((tmp_path / "cache").glob("*.safetensors"))
+    shutil.copytree(training.PACKAGE, tmp_path / "package", ignore=shutil.ignore_patterns("__pycache__", "serve"))
+    monkeypatch.setattr(training, "PACKAGE", tmp_path / "package")
+    training.code_digest.cache_clear()
+    try:
+        execute(tiny_experiment(tmp_path, variant="again", keeps_trained=True))
+        assert set((tmp_path / "cache").glob("*.safetensors")) == there
+        (tmp_path / "package" / repaired).write_text("# repaired")
+        training.code_digest.cache_clear()
+        execute(tiny_experiment(tmp_path, variant="repaired", keeps_trained=True))
+    finally:
+        training.code_digest.cache_clear()
+    new = set((tmp_path / "cache").glob("*.safetensors")) - there
+    assert {file.name.partition("-")[0] for file in new} == trained_anew
+
+
+def test_a_base_session_that_another_method_code_learned_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(tiny_experiment(tmp_path, "cosine", variant="first", shares_base=True))
+    monkeypatch.setattr(fscil.running.experiment, "code_digest", lambda patterns: "repaired")
+    execute(tiny_experiment(tmp_path, "cosine", variant="second", shares_base=True))
+    files = [file.name.partition("-")[0] for file in (tmp_path / "cache").glob("*.safetensors")]
+    assert sorted(files) == ["base", "base session", "base session"]

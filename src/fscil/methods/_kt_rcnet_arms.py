@@ -19,7 +19,7 @@ from fscil.methods._kt_rcnet_twins import TURNS
 from fscil.nn.heads import EuclidHead
 from fscil.nn.relations import cosine, euclid
 from fscil.running.costs import told_as_stage
-from fscil.running.training import Run
+from fscil.running.training import Run, code_digest
 from fscil.settings import to_dict
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 AFTER_TRAINING = ("new_bonus", "complement_weight", "statistics", "refit_scale")  # settings that come into play then
 READ_OUT = ("views", "shrinkage", "unit_means")
+CODE = ("methods/kt_rcnet.py", "methods/_kt_rcnet*.py", "methods/shared/resa.py")  # decides f2, beside that of the base
 
 
 class Rows(nn.Module):
@@ -45,13 +46,13 @@ def complement(method: Method, base: Session, run: Run) -> None:
         return train(method, base, run)
     early = method.config.whiten_first or method.config.uses_W1  # W1 depends on how B reads
     late = {*AFTER_TRAINING, *(() if early else READ_OUT)}
-    key = {name: value for name, value in to_dict(method.config).items() if name not in late}
+    settings = {name: value for name, value in to_dict(method.config).items() if name not in late}
 
     def fit() -> None:
         with told_as_stage(run):
             train(method, base, run)
 
-    return run.cached("f2", key, method.branches[1], fit)
+    return run.cached("f2", {**settings, "code of f2": code_digest(CODE)}, method.branches[1], fit)
 
 
 def train(method: Method, base: Session, run: Run) -> None:

@@ -30,10 +30,11 @@ from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
 from fscil.running.inherited import check_inherited
 from fscil.running.runfolder import RunFolder
-from fscil.running.training import CHECKPOINT_SECONDS, Run
+from fscil.running.training import CHECKPOINT_SECONDS, Run, code_digest
 from fscil.settings import default_recipe, from_dict, resolve, to_dict
 from fscil.settings.fields import dotted
 
+METHODS = ("methods/*.py", "methods/shared/*.py")  # code that decides a whole base session, beside that of the base
 LIBRARIES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow", "safetensors")
 
 
@@ -119,7 +120,8 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
             keeps_features=e.keeps_features,
             keeps_trained=e.keeps_trained,
         )
-        base = {"method": e.method, "settings": to_dict(e.config)} if e.shares_base else None
+        made_by = {"method": e.method, "settings": to_dict(e.config), "code of methods": code_digest(METHODS)}
+        base = made_by if e.shares_base else None
         protocol.follow(method, sessions.on(devices.device), run, tell if folder.writable else None, base)
         devices.agree("finished")  # nobody leaves before the first process has written everything
     return sessions, method.cpu()

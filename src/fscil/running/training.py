@@ -30,6 +30,7 @@ from fscil.tensors import digest, load_into, read_tensors, write_tensors
 
 AnyWay = TypeVar("AnyWay", bound=Way)
 CHECKPOINT_SECONDS = 120.0
+PACKAGE = Path(__file__).parent.parent
 DECISIVE = (  # source files that decide what training computes, as patterns below the package
     "nn/*.py",
     "data/*.py",
@@ -163,9 +164,9 @@ class Run:
 
 
 @functools.cache
-def code_digest() -> str:
-    """Digest of the source files that decide what a trained base is: one that older code trained is not taken over."""
-    package, total = Path(__file__).parent.parent, hashlib.sha256()
-    for file in sorted(file for pattern in DECISIVE for file in package.glob(pattern)):
+def code_digest(patterns: tuple[str, ...] = DECISIVE) -> str:
+    """Digest of source files, by default those that decide a trained base: what older code made is not taken over."""
+    total = hashlib.sha256()
+    for file in sorted(file for pattern in patterns for file in PACKAGE.glob(pattern)):
         total.update(file.name.encode() + file.read_bytes())
     return total.hexdigest()
