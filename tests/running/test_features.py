@@ -58,6 +58,25 @@ def test_another_read_out_of_the_same_encoder_encodes_nothing(tmp_path: Path, mo
     assert sum(passes) > 100
 
 
+def test_arms_that_train_encoders_share_what_f1_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a tied f2, which sees the same, encodes nothing; numbers and compute are those of a run alone."""
+    arms = {"tied": {"complement": "tied"}, "means": {"complement": "means", "conventional.batches": "tasks"}}
+    read_out = {"views": "flip", "complement_weight": 0.0, "refit_scale": True}
+    alone = {
+        name: execute(tiny_experiment(tmp_path / "alone", changes={**read_out, **arm}, variant=name))
+        for name, arm in arms.items()
+    }
+    for name, arm in arms.items():
+        shared = tiny_experiment(tmp_path, changes={**read_out, **arm}, variant=name, keeps_base_features=True)
+        assert differing(results(execute(shared)), results(alone[name])) == []
+    looks = 2 * (1 + 1 + 4 + 3)  # two views of base images, held-out images, tests and shots, through f1
+    assert len(list((tmp_path / "cache").glob("features-*"))) == looks
+    passes = counted(monkeypatch)
+    again = {**read_out, **arms["tied"]}
+    execute(tiny_experiment(tmp_path, changes=again, variant="again", keeps_base_features=True))
+    assert sum(passes) <= 1  # one image tells how much memory an encoder takes
+
+
 def folder_of(out: Path) -> Path:
     return tiny_experiment(out, "cosine").folder
 

@@ -96,8 +96,9 @@ def without_stages(folder: Path) -> dict[str, object]:
     return {name: {**value, "stages": []} if isinstance(value, dict) else value for name, value in content.items()}
 
 
-def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = {"base_relation": 0.0}  # else W1, and so f2, depends on how B reads
+@pytest.mark.parametrize("trains", ["encoder", "map"])
+def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trains: str) -> None:
+    alone = {"base_relation": 0.0, "trains": trains}  # with r1, W1 and so f2 depend on how B reads
     read_out = {**alone, "views": "flip", "shrinkage": 0.5, "new_bonus": 0.1}
     plain = execute(tiny_experiment(tmp_path / "alone", changes=read_out))
     execute(tiny_experiment(tmp_path, changes=alone, variant="first", keeps_trained=True))
@@ -108,7 +109,11 @@ def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: p
     assert differing(without_stages(shared), without_stages(plain)) == []
     monkeypatch.undo()
     with on_tiny_images():
-        others = {"weight": {**alone, "local_weight": 2.0}, "W1": {}, "W1 of unit length": {"views": "flip"}}
+        others = {
+            "weight": {**alone, "local_weight": 2.0},
+            "W1": {},
+            "W1 of unit length": {"views": "flip"},
+        }  # encoders
         for name, changes in others.items():
             execute(tiny_experiment(tmp_path, changes=changes, variant=name, keeps_trained=True))
     assert len(list((tmp_path / "cache").glob("f2-*.safetensors"))) == 4

@@ -129,7 +129,8 @@ def _run(
         command=surroundings.command,
         variant=variant(arm, place),
         keeps_features=quick,
-        keeps_trained=bool(experiment.choices) and not quick,
+        keeps_base_features=bool(experiment.choices) and not quick,
+        keeps_trained=bool(experiment.choices),
         keeps_states=not quick,
         shares_base=other_shots,
     )

@@ -54,10 +54,12 @@ class Run:
     fingerprint: str = ""  # digest of the base session, so that nothing cached is shared between different data
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints of a stage; 0: after every step
     keeps_features: bool = False  # features of frozen encoders are kept in the cache, for other runs
+    keeps_base_features: bool = False  # those of the base alone are
     keeps_trained: bool = False  # so is what is trained behind the base
     session: int = 0
     stages: list[Cost] = field(default_factory=list)
     meter: Meter = field(default_factory=Meter)
+    bases: set[str] = field(default_factory=set)  # digests of encoders whose features are kept, though others are not
 
     def __post_init__(self) -> None:
         self.watch = Stopwatch(Cost("learn"), self.meter, self.devices)
@@ -126,20 +128,26 @@ class Run:
         make: Callable[[Sequence[AnyWay]], list[Tensor]],
     ) -> list[Tensor]:
         """Features (n, dim) for each look, by `make` or from another run; compute counts as if all had been made."""
-        if not self.keeps_features:
-            return make(looks)
         folder = FeatureFolder(self.cache, self._surroundings)
-        files = [folder.file(look, images, framing) for look in looks]
-        features = {file: folder.read(file).to(images.device) for file in files if file.exists()}
-        missing = {file: look for file, look in zip(files, looks, strict=True) if file not in features}
-        for file, made in zip(missing, make([*missing.values()]) if missing else [], strict=True):
-            features[file] = made
-            if self.folder.writable:
-                folder.write(file, made)
+        keys = [folder.file(look, images, framing) if self._keeps(look) else i for i, look in enumerate(looks)]
+        features = {key: folder.read(key).to(images.device) for key in keys if isinstance(key, Path) and key.exists()}
+        missing = {key: look for key, look in zip(keys, looks, strict=True) if key not in features}
+        for key, made in zip(missing, make([*missing.values()]) if missing else [], strict=True):
+            features[key] = made
+            if isinstance(key, Path) and self.folder.writable:
+                folder.write(key, made)
         taken = sum(look.encoder.macs(framing.pixels) for look in looks)
         taken -= sum(look.encoder.macs(framing.pixels) for look in missing.values())
         compute.add(taken * len(images))
-        return [features[file] for file in files]
+        return [features[key] for key in keys]
+
+    def keep_features_of(self, encoder: nn.Module) -> None:
+        """From now on features of an encoder as it is now are kept for other runs, where those of the base are."""
+        if self.keeps_base_features:
+            self.bases.add(digest(encoder.state_dict()))
+
+    def _keeps(self, look: Way) -> bool:
+        return self.keeps_features or (bool(self.bases) and digest(look.encoder.state_dict()) in self.bases)
 
     def _take(self, file: Path, key: str, module: nn.Module) -> None:
         """Loads a cached module; what it cost counts as if this run had trained it."""

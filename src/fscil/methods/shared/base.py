@@ -107,6 +107,8 @@ def fit_base(
 
     run.cached(stage, {**{name: settings[name] for name in DECIDED_BY}, **kind}, net, fit)
     freeze(net)
+    if stage == "base":
+        run.keep_features_of(net.encoder)
 
 
 def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
