@@ -175,3 +175,40 @@ def test_the_plan_counts_features_that_cells_share_once(tmp_path: Path) -> None:
     assert first.macs > 0 == second.macs
     encoders = cells(spread_out(specs.load("strategies"), tmp_path, dataset="glyphs", changes=changes))
     assert not any(cost.takes_features for cost in budget.costs(encoders[:2]))
+
+
+def test_the_plan_counts_what_read_outs_and_lengths_share_once(tmp_path: Path) -> None:
+    readings = spread_out(specs.load("trial_length"), tmp_path)
+    runs = cells(only(readings, ["arm=RESA-R"]))
+    assert [run.config.stop_after for run in runs] == [2, 2, 4, 4, 8, 8, 12, 12]
+    spent: dict[str, float] = {}
+
+    def stage(name: str, macs: float, made_by: str = "") -> dict[str, object]:
+        return {"stage": name, "macs": macs, "seconds": macs, "made_by": made_by}
+
+    made = [
+        budget.cost(
+            run,
+            {
+                "stages": [
+                    stage("base at 32 px", 100.0),
+                    stage("RESA", 10.0 * run.config.stop_after, "RESA"),
+                    stage("prototypes of B", float(1 + 5 * (run.config.views != "one")), "f1"),
+                    stage("prototypes of C", 1.0),
+                ],
+                "memory_bytes": 0,
+            },
+            spent,
+        )
+        for run in runs
+    ]
+    assert [cost.shared for cost in made] == [False, *[True] * 7]
+    assert [cost.macs for cost in made] == [pytest.approx(x) for x in (122, 6, 21, 1, 41, 1, 41, 1)]
+
+
+def test_a_second_net_of_its_own_comes_on_top_of_a_shared_base(tmp_path: Path) -> None:
+    changes = {**BRIEF, **OF_METHOD["kt_rcnet"], "held_out": 5, "trains": "encoder"}
+    readings = spread_out(specs.load("trial"), tmp_path, dataset="glyphs", changes=changes)
+    tied, own = budget.costs(cells(only(readings, ["arm=tied,own", "read_out=paper", "length=short"])))
+    assert (tied.shared, own.shared) == (False, True)
+    assert own.rest_macs > own.base_macs == tied.base_macs

@@ -210,6 +210,7 @@ def test_an_encoder_of_one_piece_has_no_last_stage(tiny: Benchmark) -> None:
             "complement_weight": 0.0,
             "task_pixels": 12,
             "row_images": 7,
+            "stop_after": 1,
         },
     ],
 )

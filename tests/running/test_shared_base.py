@@ -120,6 +120,35 @@ def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
+    ("complement", "trains"),
+    [("resa", "encoder"), ("conventional", "encoder"), ("rotation", "encoder"), ("resa", "map")],
+)
+def test_an_f2_that_stopped_early_is_trained_on_by_a_longer_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complement: str, trains: str
+) -> None:
+    """To the bit as if it had not stopped, in the schedule of the whole training."""
+    arm = {"complement": complement, "trains": trains, "conventional.batches": "tasks", "transfer.optimizer": "muon"}
+    course = {**arm, "transfer.epochs": 3, "transfer.schedule": "cosine"}
+    alone = {
+        stop: execute(tiny_experiment(tmp_path / "alone", changes={**course, "stop_after": stop}, variant=str(stop)))
+        for stop in (2, 0)
+    }
+    steps: list[object] = []
+    plain = Loop.after
+    monkeypatch.setattr(Loop, "after", lambda loop, *given: (steps.append(loop.name), plain(loop, *given)))
+    made = []
+    for stop, same in ((1, None), (2, 2), (3, 0)):
+        spec = tiny_experiment(
+            tmp_path, changes={**course, "stop_after": stop}, variant=f"stop{stop}", keeps_trained=True
+        )
+        folder = execute(spec)
+        made.append(len([name for name in steps if name != "base"]))
+        steps.clear()
+        assert same is None or differing(without_stages(folder), without_stages(alone[same])) == []
+    assert made == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
     ("repaired", "trained_anew"),
     [
         ("methods/_kt_rcnet_arms.py", {"f2"}),

@@ -55,6 +55,7 @@ class Config(Common):
     """Defaults are the paper's text; where it is silent, the authors' code."""
 
     transfer: Descent = field(default_factory=Descent)  # complementary learning
+    stop_after: int = 0  # epochs of transfer after which it stops, in the middle of its schedule; 0: at its end
     start: Literal["f1", "own", "weights"] = "f1"  # f2 starts as f1, from a base session of its own, or as given
     start_weights: str | None = None  # start own and weights: what f2 begins with, like --weights; omit it for these
     complement: Complement = "resa"  # f2 by RESA, or a control: conventional, means, rotation; tied: as it starts
@@ -95,6 +96,11 @@ class Config(Common):
         return self.way * (self.shot + self.query) * (1 if self.twins == "none" else 2)
 
     @property
+    def trained_epochs(self) -> int:
+        """Epochs of complementary learning that are made."""
+        return self.stop_after or self.transfer.epochs
+
+    @property
     def asks_for_twins(self) -> bool:
         """Whether a map needs the features of twins."""
         return self.complement == "rotation" or (self.complement == "resa" and self.twins != "none")
@@ -128,6 +134,7 @@ class Config(Common):
         within(self, pseudo_sessions=(1, self.way), task_pixels=(0, math.inf), feature_scale=(0, math.inf))
         within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
         within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99), row_images=(0, math.inf))
+        within(self, stop_after=(0, self.transfer.epochs))
         within(self, local_smoothing=(0, 0.5))  # of two classes, the true one must not get less than the wrong one
         if self.W1 == "learned" and self.shrinkage < 1:
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")

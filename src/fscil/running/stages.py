@@ -73,9 +73,12 @@ class Epoch:
 class Loop:
     """Optimiser, progress and checkpoint of one stage."""
 
-    def __init__(self, run: Run, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int):
+    def __init__(
+        self, run: Run, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int, stop_after: int
+    ):
         self.run, self.name, self.keeps, self.descent, self.steps = run, name, keeps, descent, steps
-        self.total = descent.epochs * steps
+        self.total = (stop_after or descent.epochs) * steps
+        self.goes_on = self.total < descent.epochs * steps  # in another run
         self.parameters = [p for p in trains.parameters() if p.requires_grad]
         self.statistics = [b for b in trains.buffers() if b.is_floating_point()]
         self.optimiser = optimiser(self.parameters, descent)
@@ -149,7 +152,7 @@ class Loop:
         self.stage.steps = done
         self.watch.read()
         tensors = {f"module.{name}": tensor for name, tensor in self.keeps.state_dict().items()}
-        if done < self.total:
+        if done < self.total or self.goes_on:
             tensors |= _flatten(self.optimiser.state_dict()["state"])
             if self.run.devices.count > 1 and self.statistics:
                 tensors["statistics"] = self.run.devices.collect(self.statistics)

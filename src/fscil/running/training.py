@@ -81,12 +81,15 @@ class Run:
         """All images in order, under a framing without randomness."""
         return images.batches(torch.arange(len(images)).split(batch) if len(images) else [], framing)
 
-    def epochs(self, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int) -> Iterator[Epoch]:
+    def epochs(
+        self, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int, stop_after: int = 0
+    ) -> Iterator[Epoch]:
         """Trains the parameters of `trains` that need gradients; a checkpoint holds the whole state of `keeps`.
 
         A stage that was finished before is loaded and yields nothing; an interrupted one resumes at its checkpoint.
+        With `stop_after` it ends after so many epochs, in the middle of its schedule.
         """
-        loop = Loop(self, name, keeps, trains, descent, steps)
+        loop = Loop(self, name, keeps, trains, descent, steps, stop_after)
         self.stages.append(loop.stage)
         with torch.random.fork_rng(devices=[]):  # random layers are seeded step by step
             yield from loop.epochs()
@@ -107,6 +110,24 @@ class Run:
                 self._take(file, full, module)
             else:
                 self._make(file, full, module, make)
+
+    @contextmanager
+    def relay(self, stage: str, key: dict[str, Any], epochs: int, goes_on: bool) -> Iterator[None]:
+        """While entered, a stage of `epochs` begins where another run with this key has stopped it, or at its start.
+
+        Where it `goes_on` beyond them, its checkpoint is left to other runs. They wait for each other.
+        """
+        full = json.dumps({**key, "data": self.fingerprint, "seed": self.seed, **self._surroundings}, sort_keys=True)
+        name = f"{stage}-{hashlib.sha256(full.encode()).hexdigest()[:16]}"
+        files = [self.cache / f"{name}-after{number}.safetensors" for number in range(epochs + 1)]
+        own = self.folder.stage(self.session, stage)
+        with alone(self.cache / f"{name}.lock") if self.folder.writable else nullcontext():
+            there = [file for file in files if file.exists()]
+            if there and not own.exists():
+                self.folder.write(own, *read_tensors(there[-1]))
+            yield
+            if goes_on and self.folder.writable:
+                write_tensors(files[-1], *self.folder.read(own))
 
     def _sole_maker(self, file: Path) -> AbstractContextManager[None]:
         """While entered, no other process makes a file of the cache; nobody waits for one that is there."""
