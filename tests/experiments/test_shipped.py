@@ -141,7 +141,7 @@ def test_the_trial_of_encoders_is_short_and_has_few_arms_unless_others_are_named
     assert {reading.arm.name for reading in readings} == {"tied", "conventional", "rotation", "own", "RESA-R", "rate-0"}
     assert {(r.point["read_out"], r.point["length"]) for r in readings} == {("paper", "short"), ("small", "short")}
     assert {run.config.trains for run in cells(readings)} == {"encoder"}
-    assert len(cells(readings)) == 3 * 6 * 2
+    assert len(cells(readings)) == 3 * (5 * 2 + 1)  # the diagnostic is read out once
     assert {r.arm.name for r in only(everything, ["arm=tied,PIL"])} == {"tied", "PIL"}
     assert {r.point["length"] for r in only(everything, ["arm=tied,PIL"])} == {"short"}
     assert len(only(everything, ["arm=PIL", "length=paper"])) == 3 * 2

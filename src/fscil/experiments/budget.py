@@ -90,8 +90,9 @@ def _left(stage: Mapping[str, Any], run: RunSpec, base: str, spent: dict[str, fl
     if not (maker and stage["macs"] and (own or run.keeps_trained)):
         return 1.0
     key = f"{maker} {base}"
-    before, spent[key] = spent.get(key, 0.0), max(spent.get(key, 0.0), stage["macs"])
-    return max(0.0, 1 - before / stage["macs"])
+    before, macs = spent.get(key, 0.0), float(stage["macs"])
+    spent[key] = max(before, macs)
+    return max(0.0, 1 - before / macs)
 
 
 def base_of(run: RunSpec) -> str:

@@ -151,7 +151,8 @@ class Run:
         """Features (n, dim) for each look, by `make` or from another run; compute counts as if all had been made."""
         folder = FeatureFolder(self.cache, self._surroundings)
         keys = [folder.file(look, images, framing) if self._keeps(look) else i for i, look in enumerate(looks)]
-        features = {key: folder.read(key).to(images.device) for key in keys if isinstance(key, Path) and key.exists()}
+        stored = [key for key in keys if isinstance(key, Path) and key.exists()]
+        features: dict[Path | int, Tensor] = {key: folder.read(key).to(images.device) for key in stored}
         missing = {key: look for key, look in zip(keys, looks, strict=True) if key not in features}
         for key, made in zip(missing, make([*missing.values()]) if missing else [], strict=True):
             features[key] = made
