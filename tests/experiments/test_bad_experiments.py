@@ -6,7 +6,7 @@ import pytest
 
 from commands import Fscil
 from fscil.errors import FscilError
-from fscil.experiments.cells import cells, part
+from fscil.experiments.cells import cells, only, part
 from small_experiments import spread_out, written
 
 HEAD = 'dataset = "cifar100"\nmethod = "kt_rcnet"\n'
@@ -30,6 +30,9 @@ HEAD = 'dataset = "cifar100"\nmethod = "kt_rcnet"\n'
         (HEAD + 'axes = "way"', 'axes = "way" is no table'),
         (HEAD + "exceptions = 1", "exceptions is no list of tables"),
         (HEAD + "[[exceptions]]\nwhen = { wya = 1 }\nsettings = { way = 2 }", "unknown setting 'wya'"),
+        (HEAD + "[[omit]]\nwhen = { wya = 1 }", "unknown setting 'wya' of kt_rcnet in 'when': did you mean 'way'?"),
+        (HEAD + "[[omit]]", "[[omit]] without 'when' would leave every cell out"),
+        (HEAD + "omit = [1]", "omit are tables: write [[omit]] with 'when'"),
         (HEAD + '[arms.x]\nof = "z"\n[arms.y]\nway = 3', "arm 'x' reads the runs of 'z': known: y"),
         (
             HEAD + '[arms.x]\nof = "y"\nway = 3\n[arms.y]',
@@ -62,6 +65,16 @@ def test_arms_whose_names_make_one_folder_are_refused(tmp_path: Path) -> None:
     experiment = written(tmp_path, HEAD + '[arms."a b"]\nway = 5\n[arms."a/b"]\nway = 6')
     with pytest.raises(FscilError, match=r"two cells would share the folder .*rename an arm"):
         spread_out(experiment, tmp_path)
+
+
+def test_cells_that_are_left_out_are_not_run_without_their_names(tmp_path: Path) -> None:
+    text = HEAD + "[axes]\nway = [2, 3]\nshot = [1, 5]\n[[omit]]\nwhen = { way = 2, shot = [1, 2] }\n"
+    readings = spread_out(written(tmp_path, text), tmp_path)
+    assert [(r.point["way"], r.point["shot"]) for r in only(readings, ())] == [(2, 5), (3, 1), (3, 5)]
+    assert [(r.point["way"], r.point["shot"]) for r in only(readings, ["shot=1"])] == [(2, 1), (3, 1)]
+    whole = written(tmp_path, HEAD + '[axes]\nway = [2, 3]\n[[omit]]\nwhen = { dataset = "cifar100" }\n')
+    with pytest.raises(FscilError, match=r"leaves these cells out \(dataset\); name others"):
+        only(spread_out(whole, tmp_path), ["way=2"])
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "2", "a/b", "-1/2", "1/2/3"])

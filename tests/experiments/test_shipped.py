@@ -4,12 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from apart import always_tiny  # noqa: F401 (fixture)
+from fscil import methods
+from fscil.data.images import TensorImages
+from fscil.data.sessions import Session
 from fscil.experiments import budget, folder, schedule, specs
 from fscil.experiments.cells import cells, only
+from fscil.nn import encoders
+from fscil.nn.encoders import Encoder
 from fscil.report.published import published
-from fscil.running.experiment import RunSpec
+from fscil.running.experiment import RunSpec, trained
 from small_experiments import BRIEF, OF_METHOD, small, spread_out
 
 # readings and cells with one seed
@@ -38,9 +44,9 @@ def test_these_ship() -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_an_experiment_has_the_cells_of_its_table(name: str, tmp_path: Path) -> None:
-    readings = spread_out(specs.load(name), tmp_path)
+    readings = only(spread_out(specs.load(name), tmp_path), ())
     assert (len(readings), len(cells(readings))) == SIZES[name]
-    assert len(spread_out(specs.load(name), tmp_path, seeds=2)) == 2 * len(readings)
+    assert len(only(spread_out(specs.load(name), tmp_path, seeds=2), ())) == 2 * len(readings)
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -95,16 +101,63 @@ def trial_cells(tmp_path: Path, dataset: str, **rest: object) -> dict[str, RunSp
     return {reading.arm.name: reading.run for reading in only(readings, ["length=short", "read_out=small"])}
 
 
-@pytest.mark.parametrize(
-    ("dataset", "changes", "images"),
-    [("cub200", {}, 250_000), ("cifar100", {}, 243_200), ("cub200", {"trains": "encoder"}, 68_800)],
-)
-def test_the_arms_of_the_trial_show_f2_the_same_number_of_images(
-    dataset: str, changes: dict[str, object], images: int, tmp_path: Path
-) -> None:
-    configs = [run.config for run in trial_cells(tmp_path, dataset, changes=changes).values()]
+def test_the_arms_of_the_trial_show_a_map_the_same_number_of_images(tmp_path: Path) -> None:
+    configs = [run.config for run in trial_cells(tmp_path, "cub200").values()]
     trained = {c.transfer.epochs * c.tasks * c.images_of_a_step for c in configs if c.complement != "tied"}
-    assert trained == {images}
+    assert trained == {250_000}
+
+
+def planned_macs(run: RunSpec, encoder: Encoder, base: Session, without: frozenset[str] = frozenset()) -> int:
+    """Multiply-adds of the stages of a cell's base session, but for some."""
+    stages = methods.load(run.method).Method(run.config, encoder).plan(base)
+    return sum((3 * s.trained + s.encoded) * encoder.macs(s.pixels) for s in stages if s.stage not in without)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "encoder", "classes", "images", "pmac"),
+    [("cifar100", "fast", 60, 480, 0.0967), ("cub200", "resnet18", 100, 26, 0.1003)],
+)
+def test_the_arms_of_the_trial_give_an_encoder_the_same_compute(
+    dataset: str, encoder: str, classes: int, images: int, pmac: float, tmp_path: Path
+) -> None:
+    labels = torch.arange(classes).repeat_interleave(images)
+    dots = TensorImages(torch.zeros(len(labels), 3, 1, 1, dtype=torch.uint8), labels)
+    base = Session(index=0, classes=tuple(range(classes)), train=dots, held_out=dots, mean=(), std=(), flips=True)
+    every = ",".join(arm.name for arm in specs.load("trial").arms if (arm.name, dataset) != ("own", "cub200"))
+    readings = spread_out(specs.load("trial"), tmp_path, dataset=dataset, changes={"trains": "encoder"})
+    runs = {r.arm.name: r.run for r in only(readings, [f"arm={every}", "length=short", "read_out=paper"])}
+    net = encoders.build(encoder, runs["tied"].config.pixels)
+    of_all = frozenset(s.stage for s in methods.load("kt_rcnet").Method(runs["tied"].config, net).plan(base))
+    spent = {arm: planned_macs(run, net, base, of_all) / 1e15 for arm, run in runs.items()}
+    assert spent.pop("tied") == 0
+    assert spent.pop("rate-0") < 0.05 * pmac * (1 if dataset == "cifar100" else 4)
+    assert {arm: pytest.approx(pmac, rel=0.01) for arm in spent} == spent
+    assert len(spent) == (10 if dataset == "cifar100" else 9)
+
+
+def test_the_trial_of_encoders_is_short_and_has_few_arms_unless_others_are_named(tmp_path: Path) -> None:
+    everything = spread_out(specs.load("trial"), tmp_path, seeds=3, dataset="cifar100")
+    readings = only(everything, ())
+    assert {reading.arm.name for reading in readings} == {"tied", "conventional", "rotation", "own", "RESA-R", "rate-0"}
+    assert {(r.point["read_out"], r.point["length"]) for r in readings} == {("paper", "short"), ("small", "short")}
+    assert {run.config.trains for run in cells(readings)} == {"encoder"}
+    assert len(cells(readings)) == 3 * (5 * 2 + 1)  # the diagnostic is read out once
+    assert {r.arm.name for r in only(everything, ["arm=tied,PIL"])} == {"tied", "PIL"}
+    assert {r.point["length"] for r in only(everything, ["arm=tied,PIL"])} == {"short"}
+    assert len(only(everything, ["arm=PIL", "length=paper"])) == 3 * 2
+
+
+def test_at_rate_0_only_the_statistics_of_batch_norm_change(tmp_path: Path) -> None:
+    changes = {**BRIEF, **OF_METHOD["kt_rcnet"], "held_out": 5, "trains": "encoder", "task_pixels": 0}
+    del changes["transfer.epochs"], changes["views"]
+    readings = spread_out(specs.load("trial"), tmp_path, dataset="glyphs", changes=changes)
+    (cell,) = cells(only(readings, ["arm=rate-0", "read_out=paper"]))
+    c = cell.config
+    assert (c.transfer.lr, c.transfer.rest_lr, c.transfer.epochs, c.statistics) == (0, 0, 1, "trained")
+    _, method = trained(cell)
+    f1, f2 = method.f1.state_dict(), method.f2.state_dict()
+    changed = {name for name, value in f2.items() if not torch.equal(value, f1[name])}
+    assert changed == {name for name in f1 if "running" in name or "num_batches" in name}
 
 
 def test_the_command_has_the_last_word_on_what_is_trained_and_the_seed_names_a_folder(tmp_path: Path) -> None:
@@ -122,3 +175,40 @@ def test_the_plan_counts_features_that_cells_share_once(tmp_path: Path) -> None:
     assert first.macs > 0 == second.macs
     encoders = cells(spread_out(specs.load("strategies"), tmp_path, dataset="glyphs", changes=changes))
     assert not any(cost.takes_features for cost in budget.costs(encoders[:2]))
+
+
+def test_the_plan_counts_what_read_outs_and_lengths_share_once(tmp_path: Path) -> None:
+    readings = spread_out(specs.load("trial_length"), tmp_path)
+    runs = cells(only(readings, ["arm=RESA-R"]))
+    assert [run.config.stop_after for run in runs] == [2, 2, 4, 4, 8, 8, 12, 12]
+    spent: dict[str, float] = {}
+
+    def stage(name: str, macs: float, made_by: str = "") -> dict[str, object]:
+        return {"stage": name, "macs": macs, "seconds": macs, "made_by": made_by}
+
+    made = [
+        budget.cost(
+            run,
+            {
+                "stages": [
+                    stage("base at 32 px", 100.0),
+                    stage("RESA", 10.0 * run.config.stop_after, "RESA"),
+                    stage("prototypes of B", float(1 + 5 * (run.config.views != "one")), "f1"),
+                    stage("prototypes of C", 1.0),
+                ],
+                "memory_bytes": 0,
+            },
+            spent,
+        )
+        for run in runs
+    ]
+    assert [cost.shared for cost in made] == [False, *[True] * 7]
+    assert [cost.macs for cost in made] == [pytest.approx(x) for x in (122, 6, 21, 1, 41, 1, 41, 1)]
+
+
+def test_a_second_net_of_its_own_comes_on_top_of_a_shared_base(tmp_path: Path) -> None:
+    changes = {**BRIEF, **OF_METHOD["kt_rcnet"], "held_out": 5, "trains": "encoder"}
+    readings = spread_out(specs.load("trial"), tmp_path, dataset="glyphs", changes=changes)
+    tied, own = budget.costs(cells(only(readings, ["arm=tied,own", "read_out=paper", "length=short"])))
+    assert (tied.shared, own.shared) == (False, True)
+    assert own.rest_macs > own.base_macs == tied.base_macs

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, kt_rcnet
+from fscil.methods import _kt_rcnet, _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, cosine, kt_rcnet
 from fscil.methods.kt_rcnet import Conventional
 from fscil.methods.shared import balance, resa
 from fscil.methods.shared.resa import Cached
@@ -209,6 +209,8 @@ def test_an_encoder_of_one_piece_has_no_last_stage(tiny: Benchmark) -> None:
             "refit_scale": True,
             "complement_weight": 0.0,
             "task_pixels": 12,
+            "row_images": 7,
+            "stop_after": 1,
         },
     ],
 )
@@ -271,6 +273,18 @@ def test_rotation_makes_each_quarter_turn_a_class(base: Session, new_run: Callab
     torch.testing.assert_close(rows[18:], mean_of_labels(turned, base.train.labels)[1], rtol=1e-4, atol=1e-5)
 
 
+def test_rows_may_be_the_means_of_some_images_of_each_class(base: Session, new_run: Callable[[], Run]) -> None:
+    method, run = untrained(complement="rotation", row_images=7), new_run()
+    method.weight_computing(method.branches[1], base, run)
+    student = _kt_rcnet_students.Encoded(method, base, run)
+    few = _kt_rcnet.some_of_each_class(base, 7, run.rng("rows"))
+    assert torch.equal(few.train.labels.bincount(), torch.full((6,), 7))
+    with torch.no_grad():
+        f = method.represent(shown(few, method))
+    expected = mean_of_labels(f, few.train.labels)[1]
+    torch.testing.assert_close(student.rows(turned=True)[:6], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_conventional_learning_may_begin_as_in_the_authors_code(
     learned: Callable[..., kt_rcnet.Method], base: Session
 ) -> None:
@@ -302,6 +316,43 @@ def test_f2_can_begin_with_the_given_weights(
     method.learn_base(base, new_run())
     assert torch.equal(method.f2.stages[0][0].weight, torch.full((8, 3, 4, 4), 0.25))
     assert not torch.equal(method.f1.stages[0][0].weight, method.f2.stages[0][0].weight)
+
+
+def given_by_name(pixels: int, weights: str | None) -> encoders.Encoder:
+    """The tiny encoder with a first layer that the name of its weights ends with."""
+    encoder = tiny_encoder()
+    with torch.no_grad():
+        encoder.stages[0][0].weight.fill_(float(weights or 0))
+    return encoder
+
+
+@pytest.mark.parametrize("start", ["own", "weights"])
+def test_f2_can_begin_with_other_weights_than_f1(
+    base: Session, new_run: Callable[[], Run], monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    monkeypatch.setitem(encoders.BUILDERS, "given", given_by_name)
+    training = replace(CONFIG.base, epochs=0)
+    named = {"encoder": "given", "weights": "0.25", "start_weights": "0.5", "start": start, "complement": "tied"}
+    method = kt_rcnet.Method(replace(CONFIG, base=training, **named), given_by_name(16, "0.25"))
+    method.learn_base(base, new_run())
+    assert [float(f.stages[0][0].weight[0, 0, 0, 0]) for f in (method.f1, method.f2)] == [0.25, 0.5]
+
+
+def test_a_start_that_would_secretly_be_f1_is_refused(tiny: Benchmark, tmp_path: Path) -> None:
+    still, f1 = replace(CONFIG.base, epochs=0), str(tmp_path)  # f1: a run folder
+    for settings, sentence in (
+        ({"start": "own", "weights": f1, "base": still}, "it would be the first again"),
+        ({"start": "own", "weights": "net.safetensors", "base": still}, "it would be the first again"),
+        ({"start": "weights", "weights": f1}, "would begin f2 as f1; name the weights .* by --start_weights"),
+        ({"start": "own", "start_weights": "net.safetensors"}, "has --weights too"),
+    ):
+        with pytest.raises(FscilError, match=sentence):
+            untrained(**settings).check(tiny)
+    untrained(start="own", weights=f1, base=still, start_weights="net.safetensors").check(tiny)
+    untrained(start="own", weights=f1).check(tiny)
+    two = cosine.Config(nets=2, weights=f1, base=still, pixels=16)
+    with pytest.raises(FscilError, match="it would be the first again"):
+        cosine.Method(two, tiny_encoder()).check(tiny)
 
 
 @pytest.mark.parametrize(

@@ -469,6 +469,20 @@ def test_muon_step_is_an_orthogonal_step_from_a_weight_of_fixed_norm() -> None:
     torch.testing.assert_close(kernel.detach(), expected)
 
 
+def test_muon_with_rate_0_moves_nothing_but_keeps_norms_in_a_step_of_rate_0() -> None:
+    """The first step of a warm-up has rate 0 too; there a kernel gets its norm, as ever."""
+    moved = []
+    for lr in (0.0, 0.1):
+        kernel = nn.Parameter(torch.randn(6, 5, 3, 3, generator=torch.Generator().manual_seed(0)))
+        start = kernel.detach().clone()
+        optimiser = Muon([kernel], lr=lr, rest_lr=0.0, momentum=0.6, rest_momentum=0.0, weight_decay=0.0)
+        optimiser.param_groups[0]["lr"] = 0.0
+        kernel.grad = torch.ones_like(kernel)
+        optimiser.step()
+        moved.append(not torch.equal(start, kernel.detach()))
+    assert moved == [False, True]
+
+
 def test_the_rest_follows_sgd_with_nesterov_momentum() -> None:
     ours, theirs = (nn.Parameter(torch.tensor([1.0, -2.0, 0.5])) for _ in range(2))
     muon = Muon([ours], lr=9.0, rest_lr=0.1, momentum=0.0, rest_momentum=0.85, weight_decay=0.01)

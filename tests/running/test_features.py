@@ -58,6 +58,25 @@ def test_another_read_out_of_the_same_encoder_encodes_nothing(tmp_path: Path, mo
     assert sum(passes) > 100
 
 
+def test_arms_that_train_encoders_share_what_f1_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a tied f2, which sees the same, encodes nothing; numbers and compute are those of a run alone."""
+    arms = {"tied": {"complement": "tied"}, "means": {"complement": "means", "conventional.batches": "tasks"}}
+    read_out = {"views": "flip", "complement_weight": 0.0, "refit_scale": True}
+    alone = {
+        name: execute(tiny_experiment(tmp_path / "alone", changes={**read_out, **arm}, variant=name))
+        for name, arm in arms.items()
+    }
+    for name, arm in arms.items():
+        shared = tiny_experiment(tmp_path, changes={**read_out, **arm}, variant=name, keeps_base_features=True)
+        assert differing(results(execute(shared)), results(alone[name])) == []
+    looks = 2 * (1 + 1 + 4 + 3)  # two views of base images, held-out images, tests and shots, through f1
+    assert len(list((tmp_path / "cache").glob("features-*"))) == looks
+    passes = counted(monkeypatch)
+    again = {**read_out, **arms["tied"]}
+    execute(tiny_experiment(tmp_path, changes=again, variant="again", keeps_base_features=True))
+    assert sum(passes) <= 1  # one image tells how much memory an encoder takes
+
+
 def folder_of(out: Path) -> Path:
     return tiny_experiment(out, "cosine").folder
 
@@ -87,6 +106,13 @@ def test_an_encoder_that_saw_what_is_kept_aside_is_refused(
     execute(tiny_experiment(tmp_path, "cosine"))
     with pytest.raises(FscilError, match=f"learned from other images \\({difference}.*same"):
         execute(inheriting(tmp_path, changes, **rest))
+
+
+def test_the_weights_of_f2_may_not_have_seen_it_either(tmp_path: Path) -> None:
+    execute(tiny_experiment(tmp_path, "cosine"))
+    second = {"start": "weights", "start_weights": str(folder_of(tmp_path)), "held_out": 4}
+    with pytest.raises(FscilError, match=r"learned from other images \(held_out: 5 there, 4 here"):
+        execute(tiny_experiment(tmp_path, changes=second))
 
 
 def test_a_folder_without_an_encoder_is_refused(tmp_path: Path) -> None:

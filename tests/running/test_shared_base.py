@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+import fscil.running.experiment
 from apart import (  # noqa: F401 (a fixture)
     FINISHED,
     STEPS,
@@ -20,6 +22,7 @@ from apart import (  # noqa: F401 (a fixture)
     tiny_experiment,
 )
 from fscil.data import Protocol
+from fscil.running import training
 from fscil.running.experiment import execute
 from fscil.running.stages import Loop
 
@@ -93,8 +96,9 @@ def without_stages(folder: Path) -> dict[str, object]:
     return {name: {**value, "stages": []} if isinstance(value, dict) else value for name, value in content.items()}
 
 
-def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = {"base_relation": 0.0}  # else W1, and so f2, depends on how B reads
+@pytest.mark.parametrize("trains", ["encoder", "map"])
+def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trains: str) -> None:
+    alone = {"base_relation": 0.0, "trains": trains}  # with r1, W1 and so f2 depend on how B reads
     read_out = {**alone, "views": "flip", "shrinkage": 0.5, "new_bonus": 0.1}
     plain = execute(tiny_experiment(tmp_path / "alone", changes=read_out))
     execute(tiny_experiment(tmp_path, changes=alone, variant="first", keeps_trained=True))
@@ -105,7 +109,80 @@ def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: p
     assert differing(without_stages(shared), without_stages(plain)) == []
     monkeypatch.undo()
     with on_tiny_images():
-        others = {"weight": {**alone, "local_weight": 2.0}, "W1": {}, "W1 of unit length": {"views": "flip"}}
+        others = {
+            "weight": {**alone, "local_weight": 2.0},
+            "W1": {},
+            "W1 of unit length": {"views": "flip"},
+        }  # encoders
         for name, changes in others.items():
             execute(tiny_experiment(tmp_path, changes=changes, variant=name, keeps_trained=True))
     assert len(list((tmp_path / "cache").glob("f2-*.safetensors"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("complement", "trains"),
+    [("resa", "encoder"), ("conventional", "encoder"), ("rotation", "encoder"), ("resa", "map")],
+)
+def test_an_f2_that_stopped_early_is_trained_on_by_a_longer_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complement: str, trains: str
+) -> None:
+    """To the bit as if it had not stopped, in the schedule of the whole training."""
+    arm = {"complement": complement, "trains": trains, "conventional.batches": "tasks", "transfer.optimizer": "muon"}
+    course = {**arm, "transfer.epochs": 3, "transfer.schedule": "cosine"}
+    alone = {
+        stop: execute(tiny_experiment(tmp_path / "alone", changes={**course, "stop_after": stop}, variant=str(stop)))
+        for stop in (2, 0)
+    }
+    steps: list[object] = []
+    plain = Loop.after
+    monkeypatch.setattr(Loop, "after", lambda loop, *given: (steps.append(loop.name), plain(loop, *given)))
+    made = []
+    for stop, same in ((1, None), (2, 2), (3, 0)):
+        spec = tiny_experiment(
+            tmp_path, changes={**course, "stop_after": stop}, variant=f"stop{stop}", keeps_trained=True
+        )
+        folder = execute(spec)
+        made.append(len([name for name in steps if name != "base"]))
+        steps.clear()
+        assert same is None or differing(without_stages(folder), without_stages(alone[same])) == []
+    assert made == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("repaired", "trained_anew"),
+    [
+        ("methods/_kt_rcnet_arms.py", {"f2"}),
+        ("methods/shared/resa.py", {"f2"}),
+        ("methods/icarl.py", set()),
+        ("nn/muon.py", {"base", "f2"}),
+    ],
+)
+def test_what_other_code_trained_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repaired: str, trained_anew: set[str]
+) -> None:
+    """A repair of an arm makes f2 anew, but the base, which methods share, stays."""
+    execute(tiny_experiment(tmp_path, variant="first", keeps_trained=True))
+    there = set((tmp_path / "cache").glob("*.safetensors"))
+    shutil.copytree(training.PACKAGE, tmp_path / "package", ignore=shutil.ignore_patterns("__pycache__", "serve"))
+    monkeypatch.setattr(training, "PACKAGE", tmp_path / "package")
+    training.code_digest.cache_clear()
+    try:
+        execute(tiny_experiment(tmp_path, variant="again", keeps_trained=True))
+        assert set((tmp_path / "cache").glob("*.safetensors")) == there
+        (tmp_path / "package" / repaired).write_text("# repaired")
+        training.code_digest.cache_clear()
+        execute(tiny_experiment(tmp_path, variant="repaired", keeps_trained=True))
+    finally:
+        training.code_digest.cache_clear()
+    new = set((tmp_path / "cache").glob("*.safetensors")) - there
+    assert {file.name.partition("-")[0] for file in new} == trained_anew
+
+
+def test_a_base_session_that_another_method_code_learned_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(tiny_experiment(tmp_path, "cosine", variant="first", shares_base=True))
+    monkeypatch.setattr(fscil.running.experiment, "code_digest", lambda patterns: "repaired")
+    execute(tiny_experiment(tmp_path, "cosine", variant="second", shares_base=True))
+    files = [file.name.partition("-")[0] for file in (tmp_path / "cache").glob("*.safetensors")]
+    assert sorted(files) == ["base", "base session", "base session"]

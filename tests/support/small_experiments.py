@@ -20,7 +20,8 @@ def small(experiment: Experiment) -> Experiment:
         arm if arm.of else replace(arm, settings={**BRIEF, **OF_METHOD.get(arm.method, {}), **arm.settings})
         for arm in experiment.arms
     ]
-    return replace(experiment, arms=tuple(arms))
+    axes = {name: (1, 2) if name == "stop_after" else values for name, values in experiment.axes.items()}
+    return replace(experiment, arms=tuple(arms), axes=axes)
 
 
 def written(folder: Path, text: str, name: str = "mine") -> Experiment:

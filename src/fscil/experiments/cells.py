@@ -10,11 +10,10 @@ from itertools import product
 from pathlib import Path
 
 from fscil.errors import FscilError
-from fscil.experiments.specs import DATASET, Arm, Experiment, Settings, settings_of
+from fscil.experiments.specs import ARM, DATASET, Arm, Experiment, Settings, holds, settings_of
 from fscil.running.experiment import RunSpec, resolved
 from fscil.settings.names import suggestion
 
-ARM = "arm"  # how --only names the arms
 OF_SHOTS = ("shots", "shots_seed")  # of the protocol, what leaves the base session as it is
 
 
@@ -40,6 +39,7 @@ class Reading:
     point: Settings
     repetition: Settings  # with the seed
     run: RunSpec
+    omitted: tuple[Settings, ...]  # the omissions of the experiment that hold for it
 
 
 def readings(experiment: Experiment, surroundings: Surroundings) -> list[Reading]:
@@ -49,11 +49,14 @@ def readings(experiment: Experiment, surroundings: Surroundings) -> list[Reading
     for seed, arm, point, repetition in product(
         range(surroundings.seeds), experiment.arms, points(experiment.places), points(experiment.repeats)
     ):
-        run = _run(experiment, experiment.owner(arm), {**point, **repetition}, seed, surroundings)
+        owner, place = experiment.owner(arm), {**point, **repetition}
+        facts = _facts(experiment, owner, place, surroundings)
+        run = _run(experiment, owner, place, seed, surroundings, facts)
         shared = runs.setdefault(str(run.folder), run)
         if shared != run:
             raise FscilError(f"{experiment.source}: two cells would share the folder {run.folder}; rename an arm")
-        made.append(Reading(arm, point, {**repetition, "seed": seed}, shared))
+        omitted = tuple(when for when in experiment.omissions if holds(when, facts))
+        made.append(Reading(arm, point, {**repetition, "seed": seed}, shared, omitted))
     return made
 
 
@@ -63,8 +66,11 @@ def cells(made: Iterable[Reading]) -> list[RunSpec]:
 
 
 def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
-    """The readings of some arms, or at some values of an axis or a choice, alone: "arm=RESA-R,tied", "way=5"."""
-    left = list(made)
+    """The readings of some arms, or at some values of an axis or a choice, alone: "arm=RESA-R,tied", "way=5".
+
+    What the experiment omits stays away unless a wish names a part of the reason.
+    """
+    left, named = list(made), {wish.partition("=")[0] for wish in wishes}
     for wish in wishes:
         key, _, listed = wish.partition("=")
         known = {key: {name for r in left if (name := _place(r).get(key))} for key in _place(left[0])}
@@ -74,7 +80,11 @@ def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
             if name not in known[key]:
                 raise FscilError(f"--only {wish}: {key} is never {name!r} here; {suggestion(name, known[key])}")
         left = [reading for reading in left if _place(reading)[key] in listed.split(",")]
-    return left
+    kept = [reading for reading in left if all(named & when.keys() for when in reading.omitted)]
+    if not kept:
+        reasons = sorted({name for reading in left for when in reading.omitted for name in when} - named)
+        raise FscilError(f"the experiment leaves these cells out ({', '.join(reasons)}); name others by --only")
+    return kept
 
 
 def _place(reading: Reading) -> dict[str, str]:
@@ -95,9 +105,11 @@ def part(runs: Sequence[RunSpec], text: str) -> list[RunSpec]:
     return list(runs[number - 1 :: count])
 
 
-def _run(experiment: Experiment, arm: Arm, place: Settings, seed: int, surroundings: Surroundings) -> RunSpec:
-    changes = _changes(experiment, arm, place, surroundings)
-    numbered = {name: _of_seed(value, seed) for name, value in changes.items()}
+def _run(
+    experiment: Experiment, arm: Arm, place: Settings, seed: int, surroundings: Surroundings, facts: Settings
+) -> RunSpec:
+    told = {DATASET, ARM, *experiment.choices}  # no settings
+    numbered = {name: _of_seed(value, seed) for name, value in facts.items() if name not in told}
     try:
         choice = resolved(arm.method, surroundings.dataset, surroundings.recipe or experiment.recipe or None, numbered)
     except FscilError as problem:
@@ -117,22 +129,23 @@ def _run(experiment: Experiment, arm: Arm, place: Settings, seed: int, surroundi
         command=surroundings.command,
         variant=variant(arm, place),
         keeps_features=quick,
-        keeps_trained=bool(experiment.choices) and not quick,
+        keeps_base_features=bool(experiment.choices) and not quick,
+        keeps_trained=bool(experiment.choices),
         keeps_states=not quick,
         shares_base=other_shots,
     )
 
 
-def _changes(experiment: Experiment, arm: Arm, place: Settings, surroundings: Surroundings) -> dict[str, object]:
-    """The settings of a cell: experiment < arm < point < exceptions < command."""
+def _facts(experiment: Experiment, arm: Arm, place: Settings, surroundings: Surroundings) -> dict[str, object]:
+    """The settings of a cell, experiment < arm < point < exceptions < command, with its arm, choices and data set."""
     wanted = {name: value for name, value in surroundings.changes.items() if name in settings_of(arm.method)}
-    changes = {**experiment.settings, **arm.settings, **place, **wanted}
+    facts = {DATASET: surroundings.dataset, ARM: arm.name, **experiment.settings, **arm.settings, **place}
     for name, groups in experiment.choices.items():
-        changes |= groups[str(place[name])]
+        facts |= groups[str(place[name])]
+    facts |= wanted
     for exceptional in experiment.exceptions:
-        holds = exceptional.holds({DATASET: surroundings.dataset, **changes, **wanted})
-        changes |= exceptional.settings if holds else {}
-    return {name: value for name, value in (changes | wanted).items() if name not in experiment.choices}
+        facts |= {**exceptional.settings, **wanted} if holds(exceptional.when, facts) else {}
+    return facts
 
 
 def _of_seed(value: object, seed: int) -> object:

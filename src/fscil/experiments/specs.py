@@ -20,8 +20,8 @@ ALL = "all"  # as `methods`: every method there is
 Settings = Mapping[str, object]  # by dotted name, of the method and of the sessions, as on the command line
 TEXTS = {"title": "", "shows": "", "note": "", "dataset": "", "recipe": "", "method": "", "reference": ""}
 TABLES = ("settings", "axes", "choices", "repeats", "arms")
-DATASET = "dataset"  # may be asked for by exceptions, as settings are
-KEYS = (*TEXTS, *TABLES, "methods", "seeds", "exceptions")
+DATASET, ARM = "dataset", "arm"  # may be asked for by `when`, as settings are; --only names arms so too
+KEYS = (*TEXTS, *TABLES, "methods", "seeds", "exceptions", "omit")
 OF_ARM = ("method", "of", "branch", "published")  # what an arm says beside its settings
 
 
@@ -44,8 +44,13 @@ class Exceptional:
     when: Settings
     settings: Settings
 
-    def holds(self, changes: Settings) -> bool:
-        return all(name in changes and changes[name] == value for name, value in self.when.items())
+
+def holds(when: Settings, facts: Settings) -> bool:
+    """Whether everything that `when` names has its value, or one of its values."""
+    return all(
+        name in facts and (facts[name] == value or (isinstance(value, list) and facts[name] in value))
+        for name, value in when.items()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,7 @@ class Experiment:
     choices: Mapping[str, Mapping[str, Settings]]  # like axes, but of values that are groups of settings
     repeats: Mapping[str, tuple[object, ...]]  # like axes, but averaged over, as seeds are
     exceptions: tuple[Exceptional, ...]
+    omissions: tuple[Settings, ...]  # what cells have in common that are run only where --only asks for them
 
     @property
     def places(self) -> dict[str, tuple[object, ...]]:
@@ -129,6 +135,7 @@ def _experiment(file: Path, tree: Mapping[str, Any]) -> Experiment:
         repeats=_axes(tables["repeats"], "repetition"),
         seeds=_typed(tree, "seeds", int, 1),
         exceptions=tuple(map(_exception, _typed_list(tree, "exceptions"))),
+        omissions=tuple(map(_omission, _typed_list(tree, "omit"))),
         **texts,
     )
 
@@ -174,10 +181,22 @@ def _choices(table: Mapping[str, Any]) -> dict[str, dict[str, Settings]]:
 
 
 def _exception(table: Any) -> Exceptional:
+    return Exceptional(**_conditional(table, "exceptions", ("when", "settings")))
+
+
+def _omission(table: Any) -> Settings:
+    when = _conditional(table, "omit", ("when",))["when"]
+    if not when:
+        raise FscilError("[[omit]] without 'when' would leave every cell out: say which")
+    return when
+
+
+def _conditional(table: Any, name: str, keys: tuple[str, ...]) -> dict[str, Settings]:
+    """The inner tables of one of a list of tables that hold for some cells."""
     if not isinstance(table, Mapping):
-        raise FscilError("exceptions are tables: write [[exceptions]] with 'when' and 'settings'")
-    _check_keys(table, ("when", "settings"), "[[exceptions]]")
-    return Exceptional(**{key: dotted(_typed_table(table, key)) for key in ("when", "settings")})
+        raise FscilError(f"{name} are tables: write [[{name}]] with {' and '.join(map(repr, keys))}")
+    _check_keys(table, keys, f"[[{name}]]")
+    return {key: dotted(_typed_table(table, key)) for key in keys}
 
 
 def _check(experiment: Experiment) -> None:
@@ -209,10 +228,10 @@ def _check_arm(arm: Arm, experiment: Experiment) -> None:
     for groups in experiment.choices.values():
         for name, settings in groups.items():
             _check_settings(settings, known, "setting", f"of {method} in group {name!r}")
-    asked = known | {DATASET, *experiment.choices}
     for exceptional in experiment.exceptions:
-        _check_settings(exceptional.when, asked, "setting", f"of {method} in an exception")
         _check_settings(exceptional.settings, known, "setting", f"of {method} in an exception")
+    for when in (*(exceptional.when for exceptional in experiment.exceptions), *experiment.omissions):
+        _check_settings(when, known | {DATASET, ARM, *experiment.choices}, "setting", f"of {method} in 'when'")
 
 
 def changes(texts: Iterable[str], experiment: Experiment) -> dict[str, object]:

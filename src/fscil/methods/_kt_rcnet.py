@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +16,20 @@ from fscil.data.images import Framing
 from fscil.data.sessions import Session
 from fscil.errors import FscilError
 from fscil.methods.shared.balance import check_held_out
-from fscil.methods.shared.base import OWN_BASE, base_plan, label_rows
+from fscil.methods.shared.base import OWN_BASE, base_plan, check_another, label_rows
 from fscil.methods.shared.method import PlannedStage
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
+from fscil.settings import to_dict
 from fscil.settings.limits import within
 
 if TYPE_CHECKING:
-    from fscil.methods.kt_rcnet import Method
+    from fscil.methods.kt_rcnet import Config, Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
+OF_F1 = "f1"  # what f1 sees of the base images; views are nested, so the most views hold those of the others
+AFTER_TRAINING = ("new_bonus", "complement_weight", "statistics", "refit_scale")  # settings that come into play then
+READ_OUT = ("views", "shrinkage", "unit_means")
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
@@ -39,9 +45,17 @@ class Conventional:
         within(self, relation=(0, math.inf))
 
 
+def decides_f2(c: Config) -> dict[str, Any]:
+    """The settings with which complementary learning is made; those of the read-out come later."""
+    early = c.whiten_first or c.uses_W1  # W1 depends on how B reads
+    late = {*AFTER_TRAINING, *(() if early else READ_OUT)}
+    return {name: value for name, value in to_dict(c).items() if name not in late}
+
+
 def check_base(method: Method, base: Session) -> None:
     """Refuses, before anything is trained, a base session that cannot serve the settings."""
     c = method.config
+    check_start(c)
     if not c.feature_scale and base.held_out is None:
         raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
     if not c.complement_weight:
@@ -52,6 +66,20 @@ def check_base(method: Method, base: Session) -> None:
         )
     if c.complement == "resa":
         class_pool(base.train, Sampling(c.way, c.shot, c.query))
+
+
+def check_start(c: Config) -> None:
+    """Refuses a start that would make f2 another than it says."""
+    of_run = c.weights is not None and Path(c.weights).is_dir()
+    if c.start == "weights" and of_run and not c.start_weights:
+        raise FscilError(
+            f"f1 is taken from the run folder {c.weights}, so start weights would begin f2 as f1; name the weights of "
+            "f2 by --start_weights, or set --start f1"
+        )
+    if c.start == "own" and c.start_weights and not c.weights:
+        raise FscilError("with --start own, --start_weights is for an f1 that has --weights too: give them, or omit it")
+    if c.start == "own":
+        check_another(c, c.start_weights)
 
 
 @torch.no_grad()
@@ -80,6 +108,15 @@ def estimate_statistics(encoder: nn.Module, base: Session, framing: Framing, run
     encoder.eval()
 
 
+def some_of_each_class(base: Session, count: int, rng: torch.Generator) -> Session:
+    """The base session with at most `count` images of each class, drawn at random; 0: with all."""
+    if not count:
+        return base
+    order = torch.randperm(len(base.train), generator=rng)
+    chosen = torch.cat([order[base.train.labels[order] == label][:count] for label in base.classes])
+    return replace(base, train=base.train.select(chosen.sort().values))
+
+
 def planned(method: Method, base: Session) -> list[PlannedStage]:
     """The stages of the base session, to the image."""
     c, n, p = method.config, len(base.train), method.config.pixels
@@ -87,24 +124,35 @@ def planned(method: Method, base: Session) -> list[PlannedStage]:
     held_out = len(base.held_out) if base.held_out else 0
     views = method.branches[1].passes
 
-    def encoded(stage: str, pixels: int, images: int) -> list[PlannedStage]:
-        return [PlannedStage(stage, pixels, 1, batch, 0, images)] if images else []
+    def encoded(stage: str, pixels: int, images: int, made_by: str = "") -> list[PlannedStage]:
+        return [PlannedStage(stage, pixels, 1, batch, 0, images, made_by)] if images else []
 
     stages = base_plan(c.base, p, n)
     if c.start == "own":
         stages += base_plan(c.base, p, n, OWN_BASE, c.distil > 0)
     stages += encoded("whitening of C", p, views * n * c.whiten_first)
-    stages += encoded("W1 and W2", small, (1 + c.uses_W1) * n + held_out * (not c.feature_scale))
-    stages += arm_plan(method, n, small)
+    stages += encoded("W1 and W2", small, (1 + c.uses_W1) * n, f"start at {small} px" if c.start == "f1" else "")
+    stages += encoded("scale", small, held_out * (not c.feature_scale))
+    stages += arm_plan(method, base, small)
     stages += encoded("batch statistics", p, n * (c.statistics == "upright"))
+    as_f1 = c.complement == "tied" and c.start == "f1" and c.statistics == "trained"
+    stages += encoded("prototypes of B", p, method.branches[0].passes * n, OF_F1)
+    stages += encoded("prototypes of C", p, views * n, OF_F1 if as_f1 else "")
     fitted = views * held_out * c.fits_scale_again + 2 * views * held_out * (not c.complement_weight)
-    return [*stages, method.teaching_plan(n), *encoded("fitted on held-out images", p, fitted)]
+    return stages + encoded("fitted on held-out images", p, fitted)
 
 
-def arm_plan(method: Method, n: int, pixels: int) -> list[PlannedStage]:
-    """What complementary learning computes."""
-    c, batch = method.config, min(n, 500)
-    epochs, tasks, images = c.transfer.epochs, c.transfer.epochs * c.tasks, min(c.images_of_a_step, n)
+def arm_plan(method: Method, base: Session, pixels: int) -> list[PlannedStage]:
+    """What complementary learning computes; one that stops early is the beginning of one that does not."""
+    whole = json.dumps({**decides_f2(method.config), "stop_after": 0}, sort_keys=True)
+    shared = method.config.trains != "map"
+    return [replace(s, made_by=f"{s.stage} {whole}" if shared else "") for s in _arm_stages(method, base, pixels)]
+
+
+def _arm_stages(method: Method, base: Session, pixels: int) -> list[PlannedStage]:
+    c, n = method.config, len(base.train)
+    batch = min(n, 500)
+    epochs, tasks, images = c.trained_epochs, c.trained_epochs * c.tasks, min(c.images_of_a_step, n)
     if c.complement == "tied":
         return []
     if c.trains == "map":
@@ -122,4 +170,5 @@ def arm_plan(method: Method, n: int, pixels: int) -> list[PlannedStage]:
     turned = c.complement == "rotation"
     step = 2 * min(c.images_of_a_step // 2, n) if turned else images
     trained = PlannedStage(c.complement, pixels, tasks, step, tasks * step, 0)
-    return [trained, PlannedStage("rows of each epoch", pixels, 1, batch, 0, epochs * n * (4 if turned else 1))]
+    means = epochs * (4 if turned else 1) * len(some_of_each_class(base, c.row_images, torch.Generator()).train)
+    return [trained, PlannedStage("rows of each epoch", pixels, 1, batch, 0, means)]

@@ -14,19 +14,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.sessions import Session
+from fscil.methods._kt_rcnet import decides_f2
 from fscil.methods._kt_rcnet_students import Encoded, Mapped, Student
 from fscil.methods._kt_rcnet_twins import TURNS
 from fscil.nn.heads import EuclidHead
 from fscil.nn.relations import cosine, euclid
 from fscil.running.costs import told_as_stage
-from fscil.running.training import Run
-from fscil.settings import to_dict
+from fscil.running.training import Run, code_digest
+from fscil.tensors import digest
 
 if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Method
 
-AFTER_TRAINING = ("new_bonus", "complement_weight", "statistics", "refit_scale")  # settings that come into play then
-READ_OUT = ("views", "shrinkage", "unit_means")
+STAGES = {"resa": "RESA"}  # the names of the stages that are not those of their arms
+CODE = ("methods/kt_rcnet.py", "methods/_kt_rcnet*.py", "methods/shared/resa.py")  # decides f2, beside that of the base
 
 
 class Rows(nn.Module):
@@ -43,12 +44,13 @@ def complement(method: Method, base: Session, run: Run) -> None:
     """Trains f2 by the arm that the settings name; runs that differ in the read-out alone may share it."""
     if not run.keeps_trained:
         return train(method, base, run)
-    early = method.config.whiten_first or method.config.uses_W1  # W1 depends on how B reads
-    late = {*AFTER_TRAINING, *(() if early else READ_OUT)}
-    key = {name: value for name, value in to_dict(method.config).items() if name not in late}
+    c = method.config
+    key = {**decides_f2(c), "code of f2": code_digest(CODE)}
+    schedule = {**key, "stop_after": 0, "begins as": digest(method.branches[1].state_dict())}
 
     def fit() -> None:
-        with told_as_stage(run):
+        goes_on = c.trained_epochs < c.transfer.epochs
+        with told_as_stage(run), run.relay(STAGES.get(c.complement, c.complement), schedule, c.trained_epochs, goes_on):
             train(method, base, run)
 
     return run.cached("f2", key, method.branches[1], fit)
@@ -70,7 +72,7 @@ def resa(student: Student) -> None:
     """Random Episode Sampling and Augmentation, Algorithm 1: f2 is trained on pseudo-incremental tasks."""
     method, run, c = student.method, student.run, student.method.config
     keeps = student.keeps if c.trains == "map" else method  # which has W2
-    for epoch in run.epochs("RESA", keeps, student.trains, c.transfer, c.tasks):
+    for epoch in run.epochs(STAGES["resa"], keeps, student.trains, c.transfer, c.tasks, c.stop_after):
         if epoch.fresh and epoch.number and c.trains != "map":
             method.weight_computing(method.branches[1], student.base, run)
         student.begin()
@@ -88,7 +90,7 @@ def against_means(student: Student, turned: bool) -> None:
     method, c = student.method, student.method.config
     rows = Rows((1 + len(TURNS) * turned) * len(student.base.classes), method.f2.dim).to(student.device)
     keeps = nn.ModuleList([student.keeps, rows])
-    for epoch in student.run.epochs(c.complement, keeps, student.trains, c.transfer, c.tasks):
+    for epoch in student.run.epochs(c.complement, keeps, student.trains, c.transfer, c.tasks, c.stop_after):
         if epoch.fresh:
             rows.W.copy_(student.rows(turned).detach())
         student.begin()
@@ -104,7 +106,7 @@ def conventional(student: Student) -> None:
     trains, keeps = nn.ModuleList([student.trains, head]), nn.ModuleList([student.keeps, head])
     whole = isinstance(student, Encoded) and c.conventional.batches == "passes"
     steps = math.ceil(len(student.base.train) / c.base.batch) if whole else c.tasks
-    for epoch in student.run.epochs("conventional", keeps, trains, c.transfer, steps):
+    for epoch in student.run.epochs(c.complement, keeps, trains, c.transfer, steps, c.stop_after):
         student.begin()
         for batch in student.passes(epoch) if whole else student.batches(epoch, turned=False):
             logits = head(batch.features)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, episodes
 from fscil.data.sessions import Session
-from fscil.methods._kt_rcnet import SCALES
+from fscil.methods._kt_rcnet import SCALES, some_of_each_class
 from fscil.methods._kt_rcnet_twins import TURNS, turned_features, twin_features
 from fscil.methods.shared.base import freeze, label_rows
 from fscil.methods.shared.resa import Cached, dropped, map_loss, pool_of, sample
@@ -121,7 +121,8 @@ class Encoded(Student):
             yield Batch(self.method.represent(x), rows.to(x.device, non_blocking=True), x, weight)
 
     def rows(self, turned: bool) -> Tensor:
-        method, base = self.method, self.base
+        method = self.method
+        base = some_of_each_class(self.base, method.config.row_images, self.run.rng("rows"))
         method.weight_computing(method.branches[1], base, self.run)
         if not turned:
             return method.W2.means()

@@ -12,13 +12,14 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
 
-from fscil.data.sessions import Session
+from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.shared.base import (
     OWN_BASE,
     Net,
     Teacher,
     base_plan,
+    check_another,
     fit_another,
     fit_cosine_net,
     fit_linear_classifier,
@@ -62,6 +63,10 @@ class Method(Frozen):
         super().__init__(config, encoder)
         nets = {"B": encoder, "B2": deepcopy(encoder)} if config.nets == 2 else {"B": encoder}
         self.branches = Branches([cosine_branch(name, net, config) for name, net in nets.items()])
+
+    def check(self, benchmark: Benchmark) -> None:
+        if self.config.nets == 2:
+            check_another(self.config)
 
     def learn_base(self, session: Session, run: Run) -> None:
         first, *others = self.branches

@@ -56,11 +56,14 @@ class Config(Common):
 
     turns = True
     transfer: Descent = field(default_factory=Descent)  # complementary learning
+    stop_after: int = 0  # epochs of transfer after which it stops, in the middle of its schedule; 0: at its end
     start: Literal["f1", "own", "weights"] = "f1"  # f2 starts as f1, from a base session of its own, or as given
     distil: float = 0.0  # start own: share of the loss of f2's base session that compares it with f1
+    start_weights: str | None = None  # start own and weights: what f2 begins with, like --weights; omit it for these
     complement: Complement = "resa"  # f2 by RESA, or a control: conventional, means, rotation; tied: as it starts
     trains: Literal["encoder", "last_stage", "map"] = "encoder"  # of f2; map: a linear map on features computed once
     conventional: Conventional = field(default_factory=Conventional)  # the C-model without RESA
+    row_images: int = 0  # means, rotation: images of each class in the class means of an epoch; 0: all (map: always)
     tasks: int = 200  # episodes per epoch
     way: int = 25  # pseudo-new classes of an episode
     shot: int = 10  # support images per class
@@ -95,6 +98,11 @@ class Config(Common):
         return self.way * (self.shot + self.query) * (1 if self.twins == "none" else 2)
 
     @property
+    def trained_epochs(self) -> int:
+        """Epochs of complementary learning that are made."""
+        return self.stop_after or self.transfer.epochs
+
+    @property
     def asks_for_twins(self) -> bool:
         """Whether a map needs the features of twins."""
         return self.complement == "rotation" or (self.complement == "resa" and self.twins != "none")
@@ -127,13 +135,14 @@ class Config(Common):
         within(self, tasks=at_least_one, way=at_least_one, shot=at_least_one, query=at_least_one)
         within(self, pseudo_sessions=(1, self.way), task_pixels=(0, math.inf), feature_scale=(0, math.inf))
         within(self, global_weight=(0, math.inf), local_weight=(0, math.inf), base_relation=(0, math.inf))
-        within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99), distil=(0, 1))
+        within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99), row_images=(0, math.inf))
+        within(self, stop_after=(0, self.transfer.epochs), distil=(0, 1))
         within(self, local_smoothing=(0, 0.5))  # of two classes, the true one must not get less than the wrong one
         if self.W1 == "learned" and self.shrinkage < 1:
             raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
         if self.whiten_first and self.shrinkage == 1:
             raise FscilError("whiten_first whitens by --shrinkage, which is 1 (none): lower it, or omit --whiten_first")
-        if self.start == "weights" and not self.weights:
+        if self.start == "weights" and not (self.start_weights or self.weights):
             raise FscilError(
                 "start weights begins f2 with --weights, which are not given: give them, or set --start f1"
             )
@@ -189,9 +198,9 @@ class Method(Frozen):
         if self.config.start == "f1":
             self.f2.load_state_dict(self.f1.state_dict())
         elif self.config.start == "weights":
-            another_start(self, self.f2, run)
+            another_start(self, self.f2, run, self.config.start_weights)
         else:
-            fit_another(self, self.f2, base, run, teacher)
+            fit_another(self, self.f2, base, run, teacher, self.config.start_weights)
 
     def complementary_learning(self, base: Session, run: Run, learned: Tensor) -> None:
         """Trains f2 with f1 frozen; `learned` (classes, d) are the rows that the base model has learned.

@@ -38,8 +38,9 @@ class Muon(torch.optim.Optimizer):
         heads = [p for p in parameters if p.ndim == 2]
         rest = [p for p in parameters if not is_kernel(p) and p.ndim != 2]
         sgd = {"momentum": rest_momentum, "orthogonal": False, "weight_decay": weight_decay}
+        moves = lr > 0  # the rate of the settings, not of a step: with 0 even the norm of a kernel stays
         groups = [
-            {"params": kernels, "lr": lr, "momentum": momentum, "orthogonal": True, "weight_decay": 0.0},
+            {"params": kernels, "lr": lr, "momentum": momentum, "orthogonal": moves, "weight_decay": 0.0},
             {"params": heads, "lr": 2 * rest_lr, **sgd},
             {"params": rest, "lr": rest_lr, **sgd},
         ]

@@ -30,10 +30,11 @@ from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
 from fscil.running.inherited import check_inherited
 from fscil.running.runfolder import RunFolder
-from fscil.running.training import CHECKPOINT_SECONDS, Run
+from fscil.running.training import CHECKPOINT_SECONDS, Run, code_digest
 from fscil.settings import default_recipe, from_dict, resolve, to_dict
 from fscil.settings.fields import dotted
 
+METHODS = ("methods/*.py", "methods/shared/*.py")  # code that decides a whole base session, beside that of the base
 LIBRARIES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow", "safetensors")
 
 
@@ -63,6 +64,7 @@ class RunSpec:
     variant: str = ""  # what tells this run from others of its recipe in the same `out`
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints in a stage of training
     keeps_features: bool = False  # features of frozen encoders are kept in the cache below `out`, for other runs
+    keeps_base_features: bool = False  # those of the base alone are, where what is trained behind it would take room
     keeps_trained: bool = False  # so is what is trained behind the base, for runs that differ in the read-out alone
     keeps_states: bool = True  # False: for one of many quick runs, which begins again where it was interrupted
     shares_base: bool = False  # what the base session makes of the method is shared by runs that differ in later shots
@@ -117,9 +119,11 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
             sessions.base_fingerprint(),
             e.checkpoint_seconds,
             keeps_features=e.keeps_features,
+            keeps_base_features=e.keeps_base_features,
             keeps_trained=e.keeps_trained,
         )
-        base = {"method": e.method, "settings": to_dict(e.config)} if e.shares_base else None
+        made_by = {"method": e.method, "settings": to_dict(e.config), "code of methods": code_digest(METHODS)}
+        base = made_by if e.shares_base else None
         protocol.follow(method, sessions.on(devices.device), run, tell if folder.writable else None, base)
         devices.agree("finished")  # nobody leaves before the first process has written everything
     return sessions, method.cpu()

@@ -11,10 +11,13 @@ OF_THE_BASE = ("base_classes", "order_seed", "test_share", "split", "tune")  # p
 
 
 def check_inherited(dataset: str, config: Any, protocol: Any) -> None:
-    """Refuses the run folder that `weights` names where its base session had other images than this one."""
-    if not config.weights or not Path(config.weights).is_dir():
-        return
-    folder = Path(config.weights)
+    """Refuses a run folder that the settings name where its base session had other images than this one."""
+    for weights in filter(None, (config.weights, getattr(config, "start_weights", None))):
+        if Path(weights).is_dir():
+            _check_folder(Path(weights), dataset, config, protocol)
+
+
+def _check_folder(folder: Path, dataset: str, config: Any, protocol: Any) -> None:
     facts = RunFolder(folder, writable=False).described()
     if facts.get("dataset") != dataset:
         return

@@ -105,9 +105,12 @@ class Averaging:
 class Loop:
     """Optimiser, progress and checkpoint of one stage."""
 
-    def __init__(self, run: Run, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int):
+    def __init__(
+        self, run: Run, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int, stop_after: int
+    ):
         self.run, self.name, self.keeps, self.descent, self.steps = run, name, keeps, descent, steps
-        self.total = descent.epochs * steps
+        self.total = (stop_after or descent.epochs) * steps
+        self.goes_on = self.total < descent.epochs * steps  # in another run
         self.parameters = [p for p in trains.parameters() if p.requires_grad]
         self.statistics = [b for b in trains.buffers() if b.is_floating_point()]
         behind = self.total - round(descent.average * self.total)
@@ -185,7 +188,7 @@ class Loop:
         self.stage.steps = done
         self.watch.read()
         tensors = {f"module.{name}": tensor for name, tensor in self.keeps.state_dict().items()}
-        if done < self.total:
+        if done < self.total or self.goes_on:
             tensors |= _flatten(self.optimiser.state_dict()["state"])
             tensors |= self.averaging.stored()
             if self.run.devices.count > 1 and self.statistics:

@@ -30,6 +30,7 @@ from fscil.tensors import digest, load_into, read_tensors, write_tensors
 
 AnyWay = TypeVar("AnyWay", bound=Way)
 CHECKPOINT_SECONDS = 120.0
+PACKAGE = Path(__file__).parent.parent
 DECISIVE = (  # source files that decide what training computes, as patterns below the package
     "nn/*.py",
     "data/*.py",
@@ -53,10 +54,12 @@ class Run:
     fingerprint: str = ""  # digest of the base session, so that nothing cached is shared between different data
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # time between two checkpoints of a stage; 0: after every step
     keeps_features: bool = False  # features of frozen encoders are kept in the cache, for other runs
+    keeps_base_features: bool = False  # those of the base alone are
     keeps_trained: bool = False  # so is what is trained behind the base
     session: int = 0
     stages: list[Cost] = field(default_factory=list)
     meter: Meter = field(default_factory=Meter)
+    bases: set[str] = field(default_factory=set)  # digests of encoders whose features are kept, though others are not
 
     def __post_init__(self) -> None:
         self.watch = Stopwatch(Cost("learn"), self.meter, self.devices)
@@ -78,12 +81,15 @@ class Run:
         """All images in order, under a framing without randomness."""
         return images.batches(torch.arange(len(images)).split(batch) if len(images) else [], framing)
 
-    def epochs(self, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int) -> Iterator[Epoch]:
+    def epochs(
+        self, name: str, keeps: nn.Module, trains: nn.Module, descent: Descent, steps: int, stop_after: int = 0
+    ) -> Iterator[Epoch]:
         """Trains the parameters of `trains` that need gradients; a checkpoint holds the whole state of `keeps`.
 
         A stage that was finished before is loaded and yields nothing; an interrupted one resumes at its checkpoint.
+        With `stop_after` it ends after so many epochs, in the middle of its schedule.
         """
-        loop = Loop(self, name, keeps, trains, descent, steps)
+        loop = Loop(self, name, keeps, trains, descent, steps, stop_after)
         self.stages.append(loop.stage)
         with torch.random.fork_rng(devices=[]):  # random layers are seeded step by step
             yield from loop.epochs()
@@ -105,6 +111,24 @@ class Run:
             else:
                 self._make(file, full, module, make)
 
+    @contextmanager
+    def relay(self, stage: str, key: dict[str, Any], epochs: int, goes_on: bool) -> Iterator[None]:
+        """While entered, a stage of `epochs` begins where another run with this key has stopped it, or at its start.
+
+        Where it `goes_on` beyond them, its checkpoint is left to other runs. They wait for each other.
+        """
+        full = json.dumps({**key, "data": self.fingerprint, "seed": self.seed, **self._surroundings}, sort_keys=True)
+        name = f"{stage}-{hashlib.sha256(full.encode()).hexdigest()[:16]}"
+        files = [self.cache / f"{name}-after{number}.safetensors" for number in range(epochs + 1)]
+        own = self.folder.stage(self.session, stage)
+        with alone(self.cache / f"{name}.lock") if self.folder.writable else nullcontext():
+            there = [file for file in files if file.exists()]
+            if there and not own.exists():
+                self.folder.write(own, *read_tensors(there[-1]))
+            yield
+            if goes_on and self.folder.writable:
+                write_tensors(files[-1], *self.folder.read(own))
+
     def _sole_maker(self, file: Path) -> AbstractContextManager[None]:
         """While entered, no other process makes a file of the cache; nobody waits for one that is there."""
         return nullcontext() if file.exists() or not self.folder.writable else alone(file.with_suffix(".lock"))
@@ -125,20 +149,27 @@ class Run:
         make: Callable[[Sequence[AnyWay]], list[Tensor]],
     ) -> list[Tensor]:
         """Features (n, dim) for each look, by `make` or from another run; compute counts as if all had been made."""
-        if not self.keeps_features:
-            return make(looks)
         folder = FeatureFolder(self.cache, self._surroundings)
-        files = [folder.file(look, images, framing) for look in looks]
-        features = {file: folder.read(file).to(images.device) for file in files if file.exists()}
-        missing = {file: look for file, look in zip(files, looks, strict=True) if file not in features}
-        for file, made in zip(missing, make([*missing.values()]) if missing else [], strict=True):
-            features[file] = made
-            if self.folder.writable:
-                folder.write(file, made)
+        keys = [folder.file(look, images, framing) if self._keeps(look) else i for i, look in enumerate(looks)]
+        stored = [key for key in keys if isinstance(key, Path) and key.exists()]
+        features: dict[Path | int, Tensor] = {key: folder.read(key).to(images.device) for key in stored}
+        missing = {key: look for key, look in zip(keys, looks, strict=True) if key not in features}
+        for key, made in zip(missing, make([*missing.values()]) if missing else [], strict=True):
+            features[key] = made
+            if isinstance(key, Path) and self.folder.writable:
+                folder.write(key, made)
         taken = sum(look.encoder.macs(framing.pixels) for look in looks)
         taken -= sum(look.encoder.macs(framing.pixels) for look in missing.values())
         compute.add(taken * len(images))
-        return [features[file] for file in files]
+        return [features[key] for key in keys]
+
+    def keep_features_of(self, encoder: nn.Module) -> None:
+        """From now on features of an encoder as it is now are kept for other runs, where those of the base are."""
+        if self.keeps_base_features:
+            self.bases.add(digest(encoder.state_dict()))
+
+    def _keeps(self, look: Way) -> bool:
+        return self.keeps_features or (bool(self.bases) and digest(look.encoder.state_dict()) in self.bases)
 
     def _take(self, file: Path, key: str, module: nn.Module) -> None:
         """Loads a cached module; what it cost counts as if this run had trained it."""
@@ -163,9 +194,9 @@ class Run:
 
 
 @functools.cache
-def code_digest() -> str:
-    """Digest of the source files that decide what a trained base is: one that older code trained is not taken over."""
-    package, total = Path(__file__).parent.parent, hashlib.sha256()
-    for file in sorted(file for pattern in DECISIVE for file in package.glob(pattern)):
+def code_digest(patterns: tuple[str, ...] = DECISIVE) -> str:
+    """Digest of source files, by default those that decide a trained base: what older code made is not taken over."""
+    total = hashlib.sha256()
+    for file in sorted(file for pattern in patterns for file in PACKAGE.glob(pattern)):
         total.update(file.name.encode() + file.read_bytes())
     return total.hexdigest()

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.sessions import Session
-from fscil.methods.shared.method import Method, PlannedStage
+from fscil.errors import FscilError
+from fscil.methods.shared.method import Common, Method, PlannedStage
 from fscil.nn import encoders
 from fscil.nn.distillation import distillation
 from fscil.nn.encoders import Encoder
@@ -100,19 +101,36 @@ def fit_linear_classifier(
     fit_base(method, net, session, run, {"head": "linear", "length": net.head.length, "loss": kind}, loss)
 
 
-def another_start(method: Method, encoder: Encoder, run: Run) -> None:
-    """Gives a second encoder other random weights than the first, or the weights that the settings name."""
+def another_start(method: Method, encoder: Encoder, run: Run, weights: str | None = None) -> None:
+    """Gives a second encoder other random weights than the first, or given ones: `weights`, else those of the first."""
     c = method.config
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.rng("f2").initial_seed())
-        encoder.load_state_dict(encoders.build(c.encoder, c.pixels, c.weights).state_dict())
+        encoder.load_state_dict(encoders.build(c.encoder, c.pixels, weights or c.weights).state_dict())
 
 
-def fit_another(method: Method, encoder: Encoder, session: Session, run: Run, teacher: Teacher | None = None) -> None:
+def check_another(config: Common, weights: str | None = None) -> None:
+    """Refuses a second base session that would leave its encoder what the first is."""
+    if config.weights and not weights and not config.base.epochs:
+        raise FscilError(
+            "a second net begins with --weights too and is trained for --base.epochs, which is 0: it would be the "
+            "first again; raise --base.epochs, or (kt_rcnet) name other weights by --start_weights, or do without it"
+        )
+
+
+def fit_another(
+    method: Method,
+    encoder: Encoder,
+    session: Session,
+    run: Run,
+    teacher: Teacher | None = None,
+    weights: str | None = None,
+) -> None:
     """A second base session like that of `fit_cosine_classifier`: another start, other batches, perhaps a teacher."""
-    another_start(method, encoder, run)
+    another_start(method, encoder, run, weights)
     net = cosine_net(method, encoder, session, run.rng("head of f2"))
-    fit_base(method, net, session, run, {"for": "f2"}, stage=OWN_BASE, teacher=teacher)
+    begun = {"weights": weights} if weights else {}
+    fit_base(method, net, session, run, {"for": "f2", **begun}, stage=OWN_BASE, teacher=teacher)
 
 
 def fit_base(
@@ -141,6 +159,8 @@ def fit_base(
 
     run.cached(stage, {**{name: settings[name] for name in DECIDED_BY}, **kind, **taught}, net, fit)
     freeze(net)
+    if stage == "base":
+        run.keep_features_of(net.encoder)
 
 
 def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> None:

@@ -91,6 +91,7 @@ class PlannedStage:
     batch: int  # most images in one pass, which decide how much memory is needed
     trained: int  # images trained on, in all steps together
     encoded: int  # images only encoded
+    made_by: str = ""  # what decides its result beside the base, where cells of an experiment may share it
 
 
 class Method(nn.Module):
