@@ -49,10 +49,13 @@ def card(model: Model) -> Iterator[str]:
 
 def _promise(model: Model) -> Iterator[str]:
     """For how many classes "not sure" was measured, and what became of it since."""
-    measured, now = model.calibration.classes, len(model.names)
-    if not measured:
+    c, now = model.calibration, len(model.names)
+    measured = f"This was measured for {count(c.classes, 'class', 'classes')}"
+    if not c.classes:
         yield "This model was made by an earlier version and keeps its read-out; only fscil learn brings the new one."
-    elif now == measured:
-        yield f"This was measured for {count(measured, 'class', 'classes')}."
+    elif c.rechecked:
+        yield f"{measured}, and again with {count(c.rechecked, 'class', 'classes')} taught later; it knows {now}."
+    elif now == c.classes:
+        yield f"{measured}."
     else:
-        yield f"This was measured for {count(measured, 'class', 'classes')}; for {now} the threshold moved with them."
+        yield f"{measured}; for {now} the threshold moved with their number, and was not measured again."
