@@ -52,6 +52,12 @@ def tell_lesson(lesson: "Lesson", total: int) -> None:
         show.say(review.text())
 
 
+def be_strict(strict: bool, unreadable: int, total: int) -> None:
+    """Ends a command that did what could be done with an error, if that was asked for."""
+    if strict and unreadable:
+        raise FscilError(f"{unreadable} of {total} photos could not be read, and --strict makes that an error")
+
+
 def knows(model: "Model") -> str:
     """How many classes a model knows."""
     return f"knows {count(len(model.names), 'class', 'classes')}"

@@ -7,7 +7,17 @@ from cyclopts import Parameter
 
 from fscil.command import show
 from fscil.command.options import Share
-from fscil.command.photos import WITHOUT_FEATURES, Class, Keep, Saved, knows, photos_in, tell_lesson
+from fscil.command.photos import (
+    WITHOUT_FEATURES,
+    Class,
+    Keep,
+    Saved,
+    Strict,
+    be_strict,
+    knows,
+    photos_in,
+    tell_lesson,
+)
 
 
 def teach(
@@ -19,6 +29,7 @@ def teach(
         bool, Parameter(help="the photos show none of the classes: like them is not sure", negative=())
     ] = False,
     keep_features: Keep | None = None,
+    strict: Strict = False,
 ) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
     from fscil.teach.lessons import correcting, teaching
@@ -46,6 +57,7 @@ def teach(
         show.say(f"kept {kept} as {NONE}; {model} has {there} of {NONE}")
     else:
         show.say(f"taught {name!r} from {count(lesson.taught, 'photo')}; {model} {knows(known)}")
+    be_strict(strict, len(lesson.unreadable), len(found))
 
 
 def forget(
