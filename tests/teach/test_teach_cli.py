@@ -153,6 +153,21 @@ def test_unreadable_photos_of_a_lesson_are_an_error_where_asked(
     assert modelfile.load(Path("b.fscil")).classes == ["jay", "owl"]
 
 
+def test_programs_are_told_why_a_photo_is_not_sure(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    assert fscil_command("teach", birds_file, "--none", *hoopoes[:3]).code == 0
+    shown = hoopoes[0].parent
+    for verb, root in (("predict", shown), ("evaluate", shown.parent / "test")):
+        if verb == "evaluate":
+            (root / "jay").parent.mkdir()
+            (root / "jay").symlink_to(shown)
+        rows = list(csv.DictReader(io.StringIO(fscil_command(verb, birds_file, root, "--csv").out)))
+        assert {(row["known"], row["like none"]) for row in rows} == {("no", "yes")}
+    said = fscil_command("predict", birds_file, hoopoes[0], "--json").out
+    assert json.loads(said)["like_none"] is True
+    said = fscil_command("evaluate", birds_file, shown.parent / "test", "--json").out
+    assert json.loads(said)["wrong"][0]["like_none"] is True
+
+
 def test_photos_are_sorted_into_folders(fscil_command: Fscil, birds_file: Path, album: Path, tmp_path: Path) -> None:
     picture(66, 0).save(tmp_path / "garden.png")
     shown = (album / "owl" / "0.png", album / "jay" / "0.png", "garden.png")
