@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from albums import photos
+from commands import Fscil
 from fscil.teach.knowledge import recheck
 from fscil.teach.knowledge.calibration import Calibration, Taught, counted_as
 from fscil.teach.knowledge.model import Model
@@ -108,11 +109,16 @@ def test_a_moved_threshold_is_measured_with_taught_classes_too(
     assert birds.calibration == plain
 
 
-def test_without_features_the_threshold_only_moves_with_the_number(birds: Model, hoopoes: list[Path]) -> None:
-    birds.memory.keep, before = False, birds.calibration
+@pytest.mark.parametrize("kept_before", [False, True])
+def test_without_features_the_threshold_only_moves_with_the_number(
+    birds: Model, hoopoes: list[Path], finches: list[Path], kept_before: bool
+) -> None:
+    birds.memory.keep, before = kept_before, birds.calibration
     teaching.teach(birds, ["hoopoe"] * 5, hoopoes[:5])
+    birds.memory.keep = False
+    teaching.teach(birds, ["finch"] * 5, finches)
     assert birds.calibration == before
-    moved = "This was measured for 6 classes; for 7 the threshold moved with their number, and was not measured again."
+    moved = "This was measured for 6 classes; for 8 the threshold moved with their number, and was not measured again."
     assert moved in list(card(birds))
 
 
@@ -130,3 +136,12 @@ def test_of_many_photos_some_are_asked(
     found = fits_of(birds)
     assert found is not None
     assert (found.classes, len(found.unknown)) == (2, 4)
+
+
+def test_the_command_says_what_the_cost_was_measured_on(
+    fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]
+) -> None:
+    adjust = ("adjust", birds_file, "--false-acceptance", "0.2")
+    assert "held-out base photos; fscil evaluate" in fscil_command(*adjust).out
+    fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
+    assert "held-out base photos and 1 taught class; fscil evaluate" in fscil_command(*adjust).out

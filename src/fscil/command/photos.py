@@ -24,7 +24,8 @@ Keep = Annotated[
 ]
 WITHOUT_FEATURES = (
     "without features of photos, unteach and correct need the photo itself, nearest does not work, no photo is called "
-    "unlike the others, and only photos of the same lesson are asked about; undo does not bring features back"
+    "unlike the others, only photos of the same lesson are asked about, and lessons do not measure not sure again; "
+    "undo does not bring features back"
 )
 
 

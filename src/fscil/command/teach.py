@@ -114,6 +114,7 @@ def adjust(
 ) -> None:
     """Move the threshold of "not sure" and say what that costs."""
     from fscil.teach.storage import modelfile
+    from fscil.text import count
 
     with modelfile.editing(model) as known:
         before = known.calibration
@@ -122,7 +123,8 @@ def adjust(
     rates = f"{100 * before.false_acceptance:g} % before, {100 * after.false_acceptance:g} % now"
     refused = f"{100 * (1 - (before.accepted or 0)):.0f} % before, {100 * (1 - (after.accepted or 0)):.0f} % now"
     show.say(f"unknown photos taken for known: {rates}; known photos that are not sure: {refused}")
-    show.say(f"as measured on {after.photos} held-out base photos; fscil evaluate measures it on yours")
+    taught = f" and {count(after.rechecked, 'taught class', 'taught classes')}" if after.rechecked else ""
+    show.say(f"as measured on {after.photos} held-out base photos{taught}; fscil evaluate measures it on yours")
 
 
 VERBS = (teach, forget, rename, undo, adjust)

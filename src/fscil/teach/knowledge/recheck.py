@@ -29,7 +29,7 @@ def taught_fits(model: Recogniser, photos: Mapping[int, Sequence[bytes]]) -> Tau
     c, labels = model.calibration, model.branches[0].prototypes.classes
     kept = {label: [photo for photo in known if photo in model.memory] for label, known in photos.items()}
     asked = [(label, photo) for label, known in kept.items() for photo in known[:SHOTS]]
-    if not asked or not c.counted or c.tightness is None or len(labels) < 2:
+    if not asked or not model.memory.keep or not c.counted or c.tightness is None or len(labels) < 2:
         return None
     asked = asked[:: math.ceil(len(asked) / MOST)]
     features = model.memory.features([photo for _, photo in asked])

@@ -81,8 +81,8 @@ def _keep(model: Model, revision: str) -> None:
         write_bytes(head, graph)
     numbers = {name: getattr(model.calibration, name) for name in ("temperature", "margin", "threshold")}
     numbers["shift"] = model.calibration.shift(len(model.names))
-    notes = {"encoders": [file.name for file in files], "head": head.name, "calibration": numbers}
-    notes["mirrored"] = mirrored
+    used = {"encoders": [file.name for file in files], "head": head.name}
+    notes = {**used, "calibration": numbers, "mirrored": mirrored}
     write_tensors(light.place(revision), _rows(model), notes)
     _compare(model, encoders, revision, mirrored)
 
