@@ -4,13 +4,14 @@
 
 The five photos are those of the benchmark's sessions, the test photos the official ones. They are looked at once, when
 everything has been taught: a class that comes later does not change the scores of the classes before it, so that what
-the model would have said after each ten classes are the first columns of what it says at the end. `--tune` reads no
-test photo: of the first 100 species 67 are learned, 33 taught, and all tested on training photos that were kept aside.
+the model would have said after each ten classes are the first columns of what it says at the end, with the threshold of
+"not sure" as it was then. `--tune` reads no test photo: of the first 100 species 67 are learned, 33 taught, and all
+tested on training photos that were kept aside.
 """
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.nn.compute import Meter, counting
 from fscil.report.results import metrics_to_json, rounded
 from fscil.teach.base.fitting import DEFAULTS
-from fscil.teach.knowledge.calibration import auroc
+from fscil.teach.knowledge.calibration import Calibration, auroc
 from fscil.teach.lessons.looking import glance
 
 
@@ -34,19 +35,22 @@ def photos(session: Session, sessions: Benchmark) -> tuple[list[str], list[str]]
     return list(session.train.paths), [sessions.class_names[label] for label in session.train.labels.tolist()]
 
 
-def taught(birds: Classifier, sessions: Benchmark, later: Iterator[Session]) -> list[float]:
-    """Teaches one class after the other; gives the seconds that each took."""
-    seconds = []
+def taught(birds: Classifier, sessions: Benchmark, later: Iterator[Session]) -> tuple[list[float], list[Calibration]]:
+    """Teaches one class after the other; gives the seconds that each took, and the calibration after each session."""
+    seconds, calibrations = [], [birds.model_.calibration]
     for session in later:
         files, names = photos(session, sessions)
         for name in dict.fromkeys(names):
             began = time.perf_counter()
             birds.partial_fit([f for f, n in zip(files, names, strict=True) if n == name], [name] * sessions.shots)
             seconds.append(time.perf_counter() - began)
-    return seconds
+        calibrations.append(birds.model_.calibration)
+    return seconds, calibrations
 
 
-def measured(birds: Classifier, sessions: Benchmark) -> tuple[metrics.RunMetrics, dict[str, list[float | None]]]:
+def measured(
+    birds: Classifier, sessions: Benchmark, calibrations: Sequence[Calibration]
+) -> tuple[metrics.RunMetrics, dict[str, list[float | None]]]:
     """Metrics after each session, and how unknown photos fare: the test photos of the classes still to come."""
     test = sessions.test(sessions.session_count - 1)
     truth = test.labels.numpy()
@@ -56,14 +60,14 @@ def measured(birds: Classifier, sessions: Benchmark) -> tuple[metrics.RunMetrics
         [column[n] for n in names_of(sessions)],
     )
     scores, evidence = (part[:, order] for part in (birds.model_.scores(features), birds.model_.evidence(features)))
-    first_seen, calibration, tests = sessions.first_seen, birds.model_.calibration, []
+    first_seen, tests = sessions.first_seen, []
     unknown: dict[str, list[float | None]] = {"auroc": [], "taken_for_known": [], "known_not_sure": []}
     session = np.array([first_seen[label] for label in truth.tolist()])
     for t in range(sessions.session_count):
         count, known = sessions.base_classes + t * sessions.ways, session <= t
         seen, fits = scores[:, :count], evidence[:, :count]
         tests.append((truth[known], np.array(sessions.order)[seen[known].argmax(1).numpy()]))
-        fit, sure = calibration.fit_of(fits), calibration.known(fits).double()
+        fit, sure = calibrations[t].fit_of(fits), calibrations[t].known(fits).double()
         unknown["auroc"].append(rounded(auroc(fit[known], fit[~known])))
         unknown["taken_for_known"].append(rounded(float(sure[~known].mean())))
         unknown["known_not_sure"].append(rounded(float(1 - sure[known].mean())))
@@ -90,8 +94,8 @@ def run(root: Path, encoder: str, strength: str, views: str, seed: int, tune: bo
     with counting(meter):
         birds.fit(*photos(base, sessions))
         learned = time.perf_counter() - began
-        each = taught(birds, sessions, iter(later))
-    result, unknown = measured(birds, sessions)
+        each, calibrations = taught(birds, sessions, iter(later))
+    result, unknown = measured(birds, sessions, calibrations)
     branches = [{"relation": b.relation, "weight": float(b.weight)} for b in birds.model_.branches]
     return {
         "kind": "fscil practitioner",

@@ -76,7 +76,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 raise ValueError("it was written by another program")
             return {name: file.get_tensor(name) for name in file.keys()}, notes  # noqa: SIM118 (not a dict)
     except (OSError, ValueError, safetensors.SafetensorError) as problem:
-        raise FscilError(f"{path} is no readable checkpoint, or half of one; delete it and run again") from problem
+        damaged = "is no readable checkpoint, or half of one; delete it and run again"
+        raise FscilError(f"{path} {damaged if path.exists() else 'is missing; run again'}") from problem
 
 
 def load_into(module: nn.Module, state: Mapping[str, Tensor], file: Path) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import timm
@@ -106,6 +107,34 @@ def test_without_a_network_one_sentence_comes_at_once(tmp_path: Path, monkeypatc
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(FscilError, match="HF_HUB_OFFLINE is set"):
         encoders.build("small_vit", 160, "pretrained")
+
+
+class Answered(OSError):
+    """As the hub's client has it: an answer, and words about it."""
+
+    def __init__(self, status: int):
+        super().__init__("401 Client Error for url: https://…")
+        self.response = SimpleNamespace(status_code=status)
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (Answered(401), "it answered with the status 401"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (KeyError("etag"), "its client could not fetch them"),
+        (RuntimeError(), "its client could not fetch them"),
+    ],
+)
+def test_a_failed_download_is_told_in_plain_words(
+    problem: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(url: str) -> None:
+        raise problem
+
+    monkeypatch.setattr(hub, "_reach", fail)
+    with pytest.raises(FscilError, match=rf"could not be downloaded from the model hub \({told}\); try again"):
+        hub._downloaded("timm/test_vit.r160_in1k", "model.safetensors")
 
 
 def test_a_local_file_is_taken_instead(weights: dict[str, torch.Tensor], tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from fscil import report
 from fscil.errors import FscilError
 from fscil.report.runs import read_folder
 from fscil.running.experiment import RunSpec, execute
+from fscil.running.runfolder import RunFolder
+from fscil.tensors import read_tensors
 from records import make_run, rows_of
 
 
@@ -131,3 +133,23 @@ def test_settings_that_the_label_tells_are_not_told_twice(tmp_path: Path) -> Non
         for n in (1, 2)
     ]
     assert {row["method"] for row in rows_of(folders)} == {f"cosine · small, base.epochs {n}" for n in (1, 2)}
+
+
+@pytest.mark.parametrize(("content", "told"), [(None, "is missing: run"), (b"half", "cannot be read.*: delete it and")])
+def test_predictions_that_cannot_be_read_are_named_in_plain_words(
+    tmp_path: Path, content: bytes | None, told: str
+) -> None:
+    if content is not None:
+        (tmp_path / "predictions-00.safetensors").write_bytes(content)
+    with pytest.raises(FscilError, match=rf"predictions-00.safetensors {told}") as said:
+        RunFolder(tmp_path, writable=False).predictions(0)
+    assert ("delete" in str(said.value)) == (content is not None)
+    assert "header" not in str(said.value).lower()
+
+
+def test_a_missing_checkpoint_need_not_be_deleted(tmp_path: Path) -> None:
+    with pytest.raises(FscilError, match=r"state.safetensors is missing; run again$"):
+        read_tensors(tmp_path / "state.safetensors")
+    (tmp_path / "state.safetensors").write_bytes(b"half")
+    with pytest.raises(FscilError, match=r"or half of one; delete it and run again$"):
+        read_tensors(tmp_path / "state.safetensors")

@@ -52,7 +52,7 @@ SMALL: dict[str, dict[str, object]] = {
 def untrained(method: str, net: Encoder | None = None, **changes: object) -> Any:
     """The method in eval mode with the paper's settings, those above and `changes`, on `net` or its encoder."""
     module = methods.load(method)
-    config = settings.resolve(module.Config, method, "tiny", "paper", {**TINY, **SMALL[method], **changes})
+    config = settings.resolve(module.Config, method, "tiny", "paper", {**TINY, **SMALL.get(method, {}), **changes})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return module.Method(config, net or encoders.build(config.encoder, config.pixels)).eval()

@@ -21,6 +21,7 @@ from fscil.teach.knowledge.rehearsal import Rehearsal, folds, hiding_turns
 from fscil.teach.lessons import corrections, looking, teaching
 from fscil.teach.lessons.review import review_class
 from fscil.teach.outputs import export
+from fscil.teach.outputs.card import card
 from fscil.teach.seeing import light
 from fscil.teach.storage import modelfile
 
@@ -107,14 +108,19 @@ def test_files_of_format_2_have_features_of_length_one(birds_file: Path, hoopoes
     notes["format"] = 2
     for told in notes["branches"]:
         del told["length"], told["stretched"]
-    del notes["revision"]
+    del notes["revision"], notes["calibration"]["counted"]
     notes["revision"] = modelfile._revision(notes, modelfile._kept(model))
     save_file(load_file(birds_file), birds_file, {"notes": json.dumps(notes)})
     old = modelfile.load(birds_file)
     features = looking.look(old, hoopoes).features
     torch.testing.assert_close(features[0].norm(dim=1), torch.ones(8))
     assert torch.equal(features[0], looking.look(model, hoopoes).features[0])
+    before = old.calibration
     teaching.teach(old, ["hoopoe"] * 5, hoopoes[:5])
+    assert old.calibration == before
+    kept = "its evidence, which does not look at the lengths of features, and its threshold of 'not sure'"
+    told = f"This model was made by an earlier version and keeps {kept}; only fscil learn brings the new ones."
+    assert told in list(card(old))
     modelfile.save(old, birds_file)
     again = modelfile.load(birds_file)
     assert (again.branches[0].length, again.branches[0].stretched) == (None, False)

@@ -14,7 +14,7 @@ from fscil.teach.base import learning
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.calibration import Calibration
 from fscil.teach.knowledge.model import Model
-from fscil.teach.lessons import looking, teaching
+from fscil.teach.lessons import correcting, looking, teaching
 from fscil.teach.replies import Reply
 from fscil.teach.seeing import light
 from fscil.teach.storage import lightfile, modelfile
@@ -144,12 +144,34 @@ def test_what_is_drawn_at_random_stays_as_it_was(saved: Path, graph_cache: Path)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_mirrored_views_need_torch(album: Path, graph_cache: Path, tmp_path: Path) -> None:
-    model = backbones.of_encoder("tiny", pixels=32, views="flip")
-    shown = sorted(album.glob("*/[0-3].png"))
+@pytest.mark.parametrize("encoder", ["tiny", "tiny+tiny"])
+def test_mirror_images_are_looked_at_too(album: Path, tmp_path: Path, encoder: str) -> None:
+    """With two encoders it is the model of `fscil learn --best`."""
+    model = backbones.of_encoder(encoder, pixels=32, views="flip")
+    shown, asked = sorted(album.glob("*/[0-3].png")), sorted(album.glob("*/[67].png"))
     learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
     modelfile.save(model, tmp_path / "model.fscil")
+    same(light.replies(tmp_path / "model.fscil", asked), looking.replies(model, asked))
+
+
+def test_views_without_a_light_way_are_left_to_torch(
+    birds: Model, graph_cache: Path, album: Path, tmp_path: Path
+) -> None:
+    looking.glance(birds, [album / "owl" / "0.png"])
+    birds.branches[0].views = "flip+shift"
+    modelfile.save(birds, tmp_path / "model.fscil")
     assert not list(graph_cache.glob("*.safetensors"))
+
+
+def test_photos_of_none_of_these_are_told(saved: Path, album: Path, hoopoes: list[Path]) -> None:
+    shown = [*sorted(album.glob("*/7.png")), *hoopoes[5:]]
+    with modelfile.editing(saved) as model:
+        correcting.teach_none(model, [hoopoes[5], album / "owl" / "7.png"])
+    ours, theirs = light.replies(saved, shown), looking.replies(modelfile.load(saved), shown)
+    same(ours, theirs)
+    rejected = [reply.answer.rejected for reply in theirs if reply.answer]
+    assert [reply.answer.rejected for reply in ours or [] if reply.answer] == rejected
+    assert set(rejected) == {True, False}
 
 
 def test_every_part_of_a_model_was_thought_of() -> None:

@@ -26,6 +26,7 @@ from fscil.teach.base import learning
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import teaching
 from fscil.teach.lessons.looking import look
+from fscil.teach.outputs.card import card
 from fscil.teach.storage import modelfile
 from rights import without_privileges
 
@@ -107,6 +108,10 @@ def test_a_file_of_format_3_keeps_its_threshold_and_how_it_moves(birds_file: Pat
     save_file(load_file(birds_file), birds_file, {"notes": json.dumps(notes)})
     old = modelfile.load(birds_file).calibration
     assert old == replace(model.calibration, counted=0.0)
+    kept = "its threshold of 'not sure' and how that moves"
+    told = f"This model was made by an earlier version and keeps {kept}; only fscil learn brings the new ones."
+    assert told in list(card(modelfile.load(birds_file)))
+    assert "earlier version" not in "".join(card(model))
     modelfile.save(modelfile.load(birds_file), birds_file)
     assert modelfile.load(birds_file).calibration.at(0.2) == old.at(0.2)
 

@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from albums import photos, picture
+from commands import Fscil
 from fscil import Classifier, FscilError
 from fscil.command import answers, cli, show
 from fscil.files import write_json
 from fscil.teach import names
 from fscil.teach.knowledge import backbones
+from fscil.teach.knowledge import model as model_module
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import corrections
-from fscil.teach.lessons.looking import Answer, Reply
+from fscil.teach.lessons.looking import Answer, Reply, look
 from fscil.teach.seeing.photos import class_folders
 from fscil.teach.storage import modelfile
 from fscil.text import printable
@@ -35,6 +37,9 @@ BAD = {
     "a step in a path": ".",
     "a step back in a path": "..",
 }
+
+
+DRIVING = "owl\x1b[2J\nkite\x9b31m 1.00"
 
 
 def model_of(*called: str) -> Model:
@@ -96,6 +101,48 @@ def test_a_foreign_file_cannot_drive_the_terminal(
     said = "".join(capsys.readouterr())
     assert said
     assert not set(said) & set("\x1b\x9b\udc80")
+
+
+@pytest.fixture
+def foreign_photos(birds_file: Path, hoopoes: list[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model file of another program that knows photos; two names and a line of its journal drive a terminal."""
+    model = modelfile.load(birds_file)
+    model.names |= {0: DRIVING, 1: "kite\udc80\x9b31m"}
+    monkeypatch.setattr(model_module, "check_name", lambda name: None)
+    seen = look(model, hoopoes[:5])
+    model.teach([f"hoopoe{DRIVING}"] * 5, seen.features, seen.digests)
+    modelfile.save(model, birds_file)
+    return birds_file
+
+
+ASKING: dict[str, tuple[str, ...]] = {
+    "undo": (),
+    "evaluate": ("test", "--html", "page.html"),
+    "evaluate --json": ("test", "--json"),
+    "evaluate --csv": ("test", "--csv"),
+    "predict": ("test",),
+    "nearest": ("test/owl/7.png",),
+    "explain": ("test/owl/7.png", "-o", "why.png"),
+    "export": ("--onnx", "exported"),
+}
+
+
+@pytest.mark.parametrize("verb", ASKING)
+def test_no_command_hands_names_of_a_foreign_file_to_the_terminal(
+    verb: str, foreign_photos: Path, album: Path, fscil_command: Fscil
+) -> None:
+    for extra in {"explain": ("matplotlib",), "export": ("onnx", "onnxscript")}.get(verb, ()):
+        pytest.importorskip(extra)
+    Path("test").symlink_to(album)
+    command = verb.split()[0]
+    code, said, complaints = fscil_command(command, foreign_photos, *ASKING[verb])
+    assert code == 0, complaints
+    assert "Traceback" not in said + complaints
+    assert not set(said + complaints) & set("\x1b\x9b\udc80")
+    if verb == "evaluate":
+        assert not set(Path("page.html").read_text("utf-8")) & set("\x1b\x9b")
+    if verb == "export":
+        assert DRIVING in json.loads(Path("exported/classes.json").read_text("utf-8"))["classes"]
 
 
 def test_answers_about_foreign_classes_are_escaped_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,14 +43,17 @@ def test_one_look_tells_every_session(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(fscil, "benchmark", lambda *_, **__: sessions)
     result = script.run(tmp_path, "tiny", "prototypes", "one", 0, False)
 
-    model, expected = tiny("tiny", strength="prototypes"), []
+    model, expected, refused = tiny("tiny", strength="prototypes"), [], []
     for session in sessions.sessions():
         files, names = script.photos(session, sessions)
         model.partial_fit(files, names)
         test = sessions.test(session.index)
         truth = np.array(sessions.class_names)[test.labels.numpy()]
         expected.append(100 * float((model.predict(list(test.paths)) == truth).mean()))
+        refused.append(1 - float(model.is_known(list(test.paths)).mean()))
     assert result["metrics"]["sum"]["accuracy"] == pytest.approx(expected, abs=1e-3)
     assert expected[-1] < expected[0]
+    assert result["unknown"]["known_not_sure"] == pytest.approx(refused, abs=1e-3)
+    assert result["calibration"]["rechecked"] == 4
     assert result["unknown"]["auroc"][0] is not None
     assert result["unknown"]["auroc"][-1] is None

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import sys
 from pathlib import Path
 
@@ -97,11 +98,33 @@ def test_an_encoder_that_cannot_be_exported_is_tried_once(graph_cache: Path, mon
         runtime.quick(encoder, "wayward")
 
 
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (KeyError("Conv_3"), "its graph cannot be made, or not be opened"),
+        (OSError(28, "No space left on device"), "its graph cannot be kept: No space left on device"),
+        (runtime.Unfit("it cannot be exported"), "it cannot be exported"),
+    ],
+)
+def test_what_a_package_says_is_put_into_plain_words(
+    problem: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(runtime, "_session", fail)
+    monkeypatch.setenv("FSCIL_RUNTIME", "onnx")
+    with pytest.raises(FscilError, match=re.escape(f"tiny cannot run in ONNX Runtime ({told}); pip install")):
+        runtime.quick(tiny_encoder(), "tiny")
+
+
 def test_without_the_package_torch_does_it_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert not isinstance(runtime.quick(tiny_encoder(), "tiny"), runtime.OnnxEncoder)
     monkeypatch.setenv("FSCIL_RUNTIME", "onnx")
-    with pytest.raises(FscilError, match=r"pip install 'fscil\[onnx\]', or set FSCIL_RUNTIME=torch"):
+    with pytest.raises(
+        FscilError, match=r"\(it is not installed\); pip install 'fscil\[onnx\]', or set FSCIL_RUNTIME=torch"
+    ):
         runtime.quick(tiny_encoder(), "tiny")
     monkeypatch.setenv("FSCIL_RUNTIME", "onxx")
     with pytest.raises(FscilError, match="FSCIL_RUNTIME is 'onxx', but must be one of auto, onnx, torch"):

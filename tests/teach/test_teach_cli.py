@@ -129,6 +129,45 @@ def test_unreadable_photos_are_an_error_where_asked(fscil_command: Fscil, birds_
     assert fscil_command(*asked[:3], "--strict")[0] == 0
 
 
+def test_unreadable_photos_of_a_lesson_are_an_error_where_asked(
+    fscil_command: Fscil, birds_file: Path, hoopoes: list[Path], album: Path
+) -> None:
+    told = "fscil: 1 of 3 photos could not be read, and --strict makes that an error"
+    Path("empty.png").touch()
+    for name, options, code in (("hoopoe", (), 0), ("upupa", ("--strict",), 2)):
+        shown = hoopoes[:2] if code == 0 else hoopoes[2:4]
+        ended = fscil_command("teach", birds_file, name, *shown, "empty.png", *options)
+        assert (ended.code, told in ended.err) == (code, bool(code))
+        assert f"taught '{name}' from 2 photos" in ended.out
+    assert modelfile.load(birds_file).classes[-2:] == ["hoopoe", "upupa"]  # what could be taught is
+    for kind in ("owl", "jay"):
+        Path("few", kind).mkdir(parents=True)
+        for photo in sorted((album / kind).iterdir())[:3]:
+            Path("few", kind, photo.name).symlink_to(photo)
+    learn = ("learn", "few", "--encoder", "tiny", "--pixels", 32, "--strict", "--save")
+    assert fscil_command(*learn, "a.fscil").code == 0
+    Path("few/owl/empty.png").touch()
+    ended = fscil_command(*learn, "b.fscil")
+    assert ended.code == 2
+    assert "1 of 7 photos could not be read, and --strict makes that an error" in ended.err
+    assert modelfile.load(Path("b.fscil")).classes == ["jay", "owl"]
+
+
+def test_programs_are_told_why_a_photo_is_not_sure(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:
+    assert fscil_command("teach", birds_file, "--none", *hoopoes[:3]).code == 0
+    shown = hoopoes[0].parent
+    for verb, root in (("predict", shown), ("evaluate", shown.parent / "test")):
+        if verb == "evaluate":
+            (root / "jay").parent.mkdir()
+            (root / "jay").symlink_to(shown)
+        rows = list(csv.DictReader(io.StringIO(fscil_command(verb, birds_file, root, "--csv").out)))
+        assert {(row["known"], row["like none"]) for row in rows} == {("no", "yes")}
+    said = fscil_command("predict", birds_file, hoopoes[0], "--json").out
+    assert json.loads(said)["like_none"] is True
+    said = fscil_command("evaluate", birds_file, shown.parent / "test", "--json").out
+    assert json.loads(said)["wrong"][0]["like_none"] is True
+
+
 def test_photos_are_sorted_into_folders(fscil_command: Fscil, birds_file: Path, album: Path, tmp_path: Path) -> None:
     picture(66, 0).save(tmp_path / "garden.png")
     shown = (album / "owl" / "0.png", album / "jay" / "0.png", "garden.png")

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 HIDDEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # characters that can drive a terminal
 BEST = 3  # classes that a table names
-COLUMNS = ("photo", "known", *(f"{what} {place}" for place in range(1, BEST + 1) for what in ("class", "probability")))
+COLUMNS = (
+    "photo",
+    "known",
+    "like none",
+    *(f"{what} {place}" for place in range(1, BEST + 1) for what in ("class", "probability")),
+)
 
 
 def say(replies: Iterable[Reply]) -> None:
@@ -83,7 +88,7 @@ def print_test_as_csv(result: Evaluation) -> None:
 
 def _facts(answer: Answer) -> dict[str, Any]:
     best = [{"class": name, "probability": round(p, 6)} for name, p in answer.best]
-    return {"class": best[0]["class"], "known": answer.known, "best": best}
+    return {"class": best[0]["class"], "known": answer.known, "like_none": answer.rejected, "best": best}
 
 
 def _cells(reply: Reply) -> list[object]:
@@ -91,8 +96,8 @@ def _cells(reply: Reply) -> list[object]:
 
 
 def _best(answer: Answer) -> list[object]:
-    """Whether the answer is sure, and its classes with their probabilities."""
-    cells: list[object] = ["yes" if answer.known else "no"]
+    """Whether the answer is sure, whether a photo of none of these is closer, and its classes with probabilities."""
+    cells: list[object] = ["yes" if answer.known else "no", "yes" if answer.rejected else "no"]
     for name, probability in answer.best[:BEST]:
         cells += [name, f"{probability:.6f}"]
     return cells + [""] * (len(COLUMNS) - 1 - len(cells))

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from fscil.command import answers, show
-from fscil.command.photos import Folder, Saved, Strict, complain, photos_in
+from fscil.command.photos import Folder, Saved, Strict, be_strict, complain, photos_in
 from fscil.errors import FscilError
 from fscil.files import check_writable, write_bytes
 
@@ -51,7 +51,7 @@ def predict(
 
         done = sorting.sort_into(sort_into, told, known.classes, link).text(sort_into)
         complain([done]) if as_json or as_csv else show.say(done)
-    _be_strict(strict, len(unreadable), len(told))
+    be_strict(strict, len(unreadable), len(told))
 
 
 def evaluate(
@@ -86,7 +86,7 @@ def evaluate(
 
         write_bytes(html, page(result, model, photos).encode("utf-8", "backslashreplace"))
         complain([f"page: {html}"]) if as_json or as_csv else show.say(f"page: {html}")
-    _be_strict(strict, len(result.unreadable), total)
+    be_strict(strict, len(result.unreadable), total)
 
 
 def classes(model: Saved, /) -> None:
@@ -143,11 +143,6 @@ def _check_folder(path: Path, option: str) -> None:
 def _check_forms(as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
         raise FscilError("--json and --csv exclude each other; give one of them")
-
-
-def _be_strict(strict: bool, unreadable: int, total: int) -> None:
-    if strict and unreadable:
-        raise FscilError(f"{unreadable} of {total} photos could not be read, and --strict makes that an error")
 
 
 VERBS = (predict, evaluate, classes, card, export, explain)

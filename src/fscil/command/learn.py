@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from fscil.command import show
 from fscil.command.options import Count, Share, Whole
-from fscil.command.photos import WITHOUT_FEATURES, Folder, Keep, tell_lesson
+from fscil.command.photos import WITHOUT_FEATURES, Folder, Keep, Strict, be_strict, tell_lesson
 from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.files import check_writable
@@ -45,6 +45,7 @@ def learn(
     false_acceptance: Annotated[Share, Parameter(help="share of unknown photos that may be taken for known")] = 0.05,
     seed: Annotated[Whole, Parameter(help="seed of everything that is drawn")] = 0,
     keep_features: Keep = "all",
+    strict: Strict = False,
     overwrite: Annotated[bool, Parameter(help="replace an existing model file", negative=())] = False,
 ) -> None:
     """Learn classes from a folder of photos."""
@@ -84,6 +85,7 @@ def learn(
         show.say(WITHOUT_FEATURES)
     facts = f"{count(len(model.names), 'class', 'classes')} from {count(lesson.taught, 'photo')}"
     show.say(f"{save}: learned {facts} in {time.perf_counter() - began:.1f} s")
+    be_strict(strict, len(lesson.unreadable), len(sources))
 
 
 def _check_place(save: Path, overwrite: bool) -> None:

@@ -24,7 +24,8 @@ Keep = Annotated[
 ]
 WITHOUT_FEATURES = (
     "without features of photos, unteach and correct need the photo itself, nearest does not work, no photo is called "
-    "unlike the others, and only photos of the same lesson are asked about; undo does not bring features back"
+    "unlike the others, only photos of the same lesson are asked about, and lessons do not measure not sure again; "
+    "undo does not bring features back"
 )
 
 
@@ -50,6 +51,12 @@ def tell_lesson(lesson: "Lesson", total: int) -> None:
         show.say(sentence)
     for review in lesson.reviews:
         show.say(review.text())
+
+
+def be_strict(strict: bool, unreadable: int, total: int) -> None:
+    """Ends a command that did what could be done with an error, if that was asked for."""
+    if strict and unreadable:
+        raise FscilError(f"{unreadable} of {total} photos could not be read, and --strict makes that an error")
 
 
 def knows(model: "Model") -> str:

@@ -7,7 +7,17 @@ from cyclopts import Parameter
 
 from fscil.command import show
 from fscil.command.options import Share
-from fscil.command.photos import WITHOUT_FEATURES, Class, Keep, Saved, knows, photos_in, tell_lesson
+from fscil.command.photos import (
+    WITHOUT_FEATURES,
+    Class,
+    Keep,
+    Saved,
+    Strict,
+    be_strict,
+    knows,
+    photos_in,
+    tell_lesson,
+)
 
 
 def teach(
@@ -19,6 +29,7 @@ def teach(
         bool, Parameter(help="the photos show none of the classes: like them is not sure", negative=())
     ] = False,
     keep_features: Keep | None = None,
+    strict: Strict = False,
 ) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
     from fscil.teach.lessons import correcting, teaching
@@ -46,6 +57,7 @@ def teach(
         show.say(f"kept {kept} as {NONE}; {model} has {there} of {NONE}")
     else:
         show.say(f"taught {name!r} from {count(lesson.taught, 'photo')}; {model} {knows(known)}")
+    be_strict(strict, len(lesson.unreadable), len(found))
 
 
 def forget(
@@ -102,6 +114,7 @@ def adjust(
 ) -> None:
     """Move the threshold of "not sure" and say what that costs."""
     from fscil.teach.storage import modelfile
+    from fscil.text import count
 
     with modelfile.editing(model) as known:
         before = known.calibration
@@ -110,7 +123,8 @@ def adjust(
     rates = f"{100 * before.false_acceptance:g} % before, {100 * after.false_acceptance:g} % now"
     refused = f"{100 * (1 - (before.accepted or 0)):.0f} % before, {100 * (1 - (after.accepted or 0)):.0f} % now"
     show.say(f"unknown photos taken for known: {rates}; known photos that are not sure: {refused}")
-    show.say(f"as measured on {after.photos} held-out base photos; fscil evaluate measures it on yours")
+    taught = f" and {count(after.rechecked, 'taught class', 'taught classes')}" if after.rechecked else ""
+    show.say(f"as measured on {after.photos} held-out base photos{taught}; fscil evaluate measures it on yours")
 
 
 VERBS = (teach, forget, rename, undo, adjust)

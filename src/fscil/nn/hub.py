@@ -63,8 +63,14 @@ def _reach(url: str) -> None:
 
 
 def _reason(problem: Exception) -> str:
+    """Why a download failed, in words of ours: the client's name addresses and kinds of exceptions."""
     if isinstance(problem, FscilError):
         return str(problem)
-    if isinstance(problem, urllib.error.URLError | TimeoutError):
+    if isinstance(problem, urllib.error.URLError | ConnectionError | TimeoutError):
         return "it cannot be reached"
-    return str(problem).partition("\n")[0][:150] or type(problem).__name__
+    status = getattr(getattr(problem, "response", None), "status_code", None)
+    if status is not None:
+        return f"it answered with the status {status}"
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    return "its client could not fetch them"

@@ -192,8 +192,10 @@ class RunFolder:
         file = self._session(session, "predictions", "safetensors")
         try:
             return safetensors.numpy.load_file(file)
-        except (safetensors.SafetensorError, OSError) as problem:
-            raise FscilError(f"{file} cannot be read ({problem}); delete it and run again") from problem
+        except (safetensors.SafetensorError, OSError, ValueError) as problem:
+            damaged = "cannot be read, or half of it is missing: delete it and run its command again"
+            told = damaged if file.exists() else "is missing: run its command again"
+            raise FscilError(f"{file} {told}") from problem
 
     def tidy(self, session: int) -> None:
         """Removes what nobody needs after a finished session: its checkpoints, and the states before.

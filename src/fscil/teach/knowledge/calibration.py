@@ -25,7 +25,18 @@ NARROWER_WEIGHT = 40  # hidden classes that say as much
 ALIKE = 10  # classes of one set, however many are hidden, say less than so many about classes from elsewhere
 USUAL = 0.05  # up to this share of false acceptance the highest fit of hidden photos is a bound, beyond it a lower one
 MISLED = 0.01  # AUROC that lengths may cost in rehearsals, which are not sure of more
+EACH = 8  # fits that stand for a class where hidden and taught classes are put together
 HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Fits of photos of so many classes that were taught later, at the measured number of classes."""
+
+    classes: int
+    unknown: np.ndarray  # (n,), each photo without its class
+    known: np.ndarray  # (m,), each photo as if it had not been taught
+    shift: float  # by which the fits of all photos are lowered, because there are more classes than were measured
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,7 @@ class Calibration:
     classes: int = 0  # for so many classes the threshold was measured; 0: it was not noted
     growth: float = 0.0  # by so much the fit of unknown photos grows when the number of classes doubles
     counted: float = 0.0  # as so many classes the hidden ones count for the threshold; 0: as many as they are
+    rechecked: int = 0  # with so many taught classes the threshold was measured again
     known_fits: tuple[float, ...] = ()  # evenly spaced quantiles of the fits of held-out photos of known classes
     unknown_fits: tuple[float, ...] = ()  # and of classes that were held out
 
@@ -68,17 +80,29 @@ class Calibration:
             return torch.ones(len(evidence), dtype=torch.bool)
         return self.fit_of(evidence) >= self.threshold
 
-    def at(self, false_acceptance: float) -> Calibration:
-        """The same with another share of unknown photos that may be taken for known."""
+    def at(self, false_acceptance: float, taught: Taught | None = None) -> Calibration:
+        """The same with another share of unknown photos that may be taken for known, measured again if any are given.
+
+        Hidden and taught classes are put together, each counting alike. The taught ones came from elsewhere: they are
+        worth as much as a set of their own.
+        """
         if not 0 < false_acceptance < 1:
             raise FscilError(f"the false acceptance is {false_acceptance}, but must lie between 0 and 1")
         if not self.unknown_fits:
             why = "too few base photos were held out, or an earlier version made it"
             raise FscilError(f"this model does not know what another threshold would cost ({why}); learn it again")
-        known = np.array(self.known_fits)
-        threshold = _threshold(known, np.array(self.unknown_fits), self.counted or self.classes, false_acceptance)
+        known, unknown, worth = np.array(self.known_fits), np.array(self.unknown_fits), self.counted or self.classes
+        if taught is not None:
+            unknown = np.concatenate([_spaced(unknown, self.classes), _spaced(taught.unknown, taught.classes)])
+            worth += counted_as(taught.classes)
+        threshold = _threshold(known, unknown, worth, false_acceptance)
         accepted = float((known >= threshold).mean())
-        return replace(self, threshold=threshold, false_acceptance=false_acceptance, accepted=accepted)
+        if taught is not None:
+            shown = np.concatenate([_spaced(known - taught.shift, self.classes), _spaced(taught.known, taught.classes)])
+            accepted = float((shown >= threshold).mean())
+        rechecked = taught.classes if taught is not None else 0
+        moved = replace(self, threshold=threshold, false_acceptance=false_acceptance, accepted=accepted)
+        return replace(moved, rechecked=rechecked)
 
 
 def counted_as(classes: int) -> float:
@@ -88,6 +112,11 @@ def counted_as(classes: int) -> float:
     own kind, and nothing about which of the two will come: that part of the error does not shrink with their number.
     """
     return classes * ALIKE / (classes + ALIKE)
+
+
+def _spaced(fits: np.ndarray, classes: int) -> np.ndarray:
+    """Evenly spaced quantiles of fits (n,), as many as so many classes are worth beside others; of none, none."""
+    return np.quantile(fits, np.linspace(0, 1, EACH * classes)) if len(fits) else fits
 
 
 def _threshold(known: np.ndarray, unknown: np.ndarray, classes: float, rate: float) -> float:

@@ -34,6 +34,7 @@ class NotSure:
     threshold: float | None
     false_acceptance: float
     accepted: float | None
+    rechecked: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from fscil.errors import FscilError
 from fscil.nn.prototypes import ClassSums
 from fscil.settings.names import suggestion
 from fscil.teach.knowledge.album import Album
+from fscil.teach.knowledge.calibration import Taught
 from fscil.teach.knowledge.journal import Journal, Kind, Known, NotSure, Step
+from fscil.teach.knowledge.recheck import taught_fits
 from fscil.teach.knowledge.recogniser import Recogniser
 from fscil.teach.names import Name, check_name
 
@@ -89,6 +91,7 @@ class Model(Recogniser):
         labels = [by_name[name] for name in names]
         self.note("teach", dict(zip(labels, names, strict=True)), photos=len(names))
         self.count_in(labels, names, features, photos)
+        self.recheck()
 
     def begin(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
         """Takes the base classes in, in the order of their first photo, as the first step of the journal."""
@@ -104,6 +107,7 @@ class Model(Recogniser):
         label = self.label(name)
         self.note("forget", {label: self.names[label]})
         self._remove(label)
+        self.recheck()
 
     def rename(self, name: Name, new: Name) -> None:
         """Gives a class another name."""
@@ -126,16 +130,32 @@ class Model(Recogniser):
         names = self.journal.names_of(labels) | {self.names[label] for label in labels if label in self.names}
         for label in labels & set(self.names):
             self._remove(label)
+        self.recheck()
         self.journal.erase(labels, names - set(self.names.values()))
         self.tidy()
         return labels
 
     def adjust(self, false_acceptance: float) -> None:
         """Moves the threshold of "not sure" to another share of unknown photos that may be taken for known."""
-        c, moved = self.calibration, self.calibration.at(false_acceptance)
-        not_sure = NotSure(c.threshold, c.false_acceptance, c.accepted)
-        self.journal.add(Step("adjust", before=(), not_sure=not_sure, share=false_acceptance))
+        moved = self.calibration.at(false_acceptance, self._taught())
+        self.journal.add(Step("adjust", before=(), not_sure=self._not_sure(), share=false_acceptance))
         self.calibration = moved
+
+    def recheck(self) -> None:
+        """Measures the threshold of "not sure" again with the taught classes whose features are kept, after a change.
+
+        It follows from what is known now: a class that is taught and forgotten leaves the threshold as it was.
+        """
+        taught = self._taught()
+        if taught is not None or self.calibration.rechecked:
+            self.calibration = self.calibration.at(self.calibration.false_acceptance, taught)
+
+    def _taught(self) -> Taught | None:
+        return taught_fits(self, {label: photos for label, photos in self.photos.items() if label >= self.base})
+
+    def _not_sure(self) -> NotSure:
+        c = self.calibration
+        return NotSure(c.threshold, c.false_acceptance, c.accepted, c.rechecked)
 
     def undo(self) -> Step:
         """Takes the last step back and gives it."""
@@ -183,7 +203,8 @@ class Model(Recogniser):
     ) -> None:
         """Writes down a change of some classes, before it is made."""
         before = tuple(self._known(label) for label in about)
-        self.journal.add(Step(kind, tuple(about), tuple(about.values()), photos, renamed, before, negatives))
+        known = (tuple(about), tuple(about.values()), photos, renamed, before, negatives)
+        self.journal.add(Step(kind, *known, self._not_sure() if self.calibration.counted else None))
 
     def _known(self, label: int) -> Known | None:
         if label not in self.names:

@@ -13,7 +13,7 @@ from fscil.data.framing import Framing
 from fscil.nn.branches import Branch, embed_shared
 from fscil.nn.encoders import Encoder
 from fscil.nn.readout import Evidence, Readout
-from fscil.nn.relations import LinearForm, relate
+from fscil.nn.relations import LinearForm, linear_form, relate
 from fscil.teach.knowledge.calibration import Calibration
 from fscil.teach.knowledge.memory import Memory
 from fscil.teach.seeing.runtime import quick
@@ -94,6 +94,13 @@ class Recogniser:
         remembered = self.memory.features(photos)
         parts = zip(self.branches, features, remembered, strict=True)
         return torch.stack([branch.weight * relate(branch.relation, f, rows) for branch, f, rows in parts]).sum(0)
+
+    def none_form(self) -> LinearForm:
+        """The relations to photos of none of these as keys and biases for the query of `fused_query`."""
+        parts = zip(self.branches, self.memory.features(self.negatives), strict=True)
+        forms = [(branch.weight, linear_form(branch.relation, rows)) for branch, rows in parts]
+        bias = torch.stack([weight * form.bias for weight, form in forms]).sum(0)
+        return LinearForm(torch.cat([weight * form.keys for weight, form in forms], 1), bias)
 
     def rejected(self, features: Sequence[Tensor]) -> Tensor:
         """Whether a photo of none of these is closer to features (one (n, dim) per branch) than every class (n,)."""

@@ -31,6 +31,7 @@ def unteach(model: Model, name: Name, photos: Sequence[bytes], features: Sequenc
     rows, sources = _rows_of(model, photos, features), _sources(model, photos)
     model.note("unteach", _called(model, sources), len(photos))
     model.take_out(sources, photos, rows)
+    model.recheck()
 
 
 def correct(model: Model, name: Name, photos: Sequence[bytes], features: Sequence[Tensor] | None = None) -> None:
@@ -45,6 +46,7 @@ def correct(model: Model, name: Name, photos: Sequence[bytes], features: Sequenc
     model.take_out(sources, photos, rows)
     _drop_negatives(model, photos)
     model.count_in([label] * len(photos), [name] * len(photos), rows, photos)
+    model.recheck()
 
 
 def keep_as_none(model: Model, photos: Sequence[bytes], features: Sequence[Tensor] | None = None) -> None:
@@ -54,6 +56,7 @@ def keep_as_none(model: Model, photos: Sequence[bytes], features: Sequence[Tenso
     model.take_out(sources, photos, rows)
     model.memory.add(photos, rows)
     model.negatives += tuple(photo for photo in dict.fromkeys(photos) if photo not in model.negatives)
+    model.recheck()
 
 
 def erase_photos(model: Model, name: Name, photos: Sequence[bytes], features: Sequence[Tensor] | None = None) -> None:

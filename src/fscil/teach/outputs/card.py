@@ -49,10 +49,23 @@ def card(model: Model) -> Iterator[str]:
 
 def _promise(model: Model) -> Iterator[str]:
     """For how many classes "not sure" was measured, and what became of it since."""
-    measured, now = model.calibration.classes, len(model.names)
-    if not measured:
-        yield "This model was made by an earlier version and keeps its read-out; only fscil learn brings the new one."
-    elif now == measured:
-        yield f"This was measured for {count(measured, 'class', 'classes')}."
-    else:
-        yield f"This was measured for {count(measured, 'class', 'classes')}; for {now} the threshold moved with them."
+    c, now = model.calibration, len(model.names)
+    measured = f"This was measured for {count(c.classes, 'class', 'classes')}"
+    if c.rechecked:
+        yield f"{measured}, and again with {count(c.rechecked, 'class', 'classes')} taught later; it knows {now}."
+    elif now == c.classes:
+        yield f"{measured}."
+    elif c.classes:
+        yield f"{measured}; for {now} the threshold moved with their number, and was not measured again."
+    if not c.counted:
+        had = _had_before(model)
+        yield f"This model was made by an earlier version and keeps {had}; only fscil learn brings the new ones."
+
+
+def _had_before(model: Model) -> str:
+    """What a model of an earlier version has that is another today: that of format 1, 2 or 3 of the model file."""
+    if not model.calibration.classes:
+        return "its read-out and its threshold of 'not sure'"
+    if model.framing and any(branch.unit_means and branch.length is None for branch in model.branches):
+        return "its evidence, which does not look at the lengths of features, and its threshold of 'not sure'"
+    return "its threshold of 'not sure' and how that moves"

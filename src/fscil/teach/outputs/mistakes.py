@@ -12,7 +12,7 @@ from pathlib import Path
 from fscil.errors import FscilError
 from fscil.teach.outputs.evaluation import Evaluation, Tested
 from fscil.teach.seeing.photos import read
-from fscil.text import count
+from fscil.text import count, printable
 
 SIDE = 160  # pixels of a thumbnail
 MOST = 500  # thumbnails of a section; more make a page that is slow to open
@@ -91,4 +91,4 @@ def _thumbnail(one: Tested) -> str:
 
 
 def _text(words: object) -> str:
-    return escape(str(words))
+    return escape(printable(str(words)))

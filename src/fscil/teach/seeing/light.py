@@ -1,8 +1,8 @@
 """An answer without torch, whose import takes longer than the answer.
 
 When a model is saved, `lightfile` keeps what an answer needs beside the graphs of the encoders: the graph of the
-read-out up to the query, and the keys and biases of the classes. A model that was taught photos of none of these
-is left to torch. Where anything is missing, torch answers.
+read-out up to the query, and the keys and biases of the classes and of photos of none of these. Where anything is
+missing, torch answers.
 """
 
 from __future__ import annotations
@@ -40,20 +40,27 @@ class Light:
 
     encoders: Sequence[Any]
     head: Any
-    rows: Mapping[str, np.ndarray]  # keys (dims, classes) and bias (classes,) of scores and, if any, of the evidence
+    rows: Mapping[str, np.ndarray]  # keys (dims, classes) and bias (classes,): of scores, and of what else there is
     temperature: float
     margin: float
     threshold: float | None
     shift: float
+    mirrored: bool = False  # whether features of the mirror image stand beside those of the photo
 
-    def judged(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities (n, classes) of the encoders' features side by side (n, dims), and which are known (n,)."""
+    def judged(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Probabilities (n, classes) of the encoders' features side by side (n, dims), which photos are known (n,) and
+        to which a photo of none of these is closer than every class (n,).
+        """
         query, offset, seen = self.head.run(None, {"features": features})
         scores = query @ self.rows["keys"] + self.rows["bias"] + offset[:, None]
         has_own = "evidence keys" in self.rows
         evidence = seen @ self.rows["evidence keys"] + self.rows["evidence bias"] if has_own else scores
         powers = np.exp(self.temperature * (scores - scores.max(1, keepdims=True)))
-        return powers / powers.sum(1, keepdims=True), self.known(evidence)
+        rejected = np.zeros(len(scores), bool)
+        if "none keys" in self.rows:
+            none = query @ self.rows["none keys"] + self.rows["none bias"] + offset[:, None]
+            rejected = none.max(1) >= scores.max(1)
+        return powers / powers.sum(1, keepdims=True), self.known(evidence) & ~rejected, rejected
 
     def known(self, evidence: np.ndarray) -> np.ndarray:
         """As the calibration of the model: whether photos with this evidence (n, classes) belong to a class (n,)."""
@@ -86,7 +93,7 @@ def opened(file: Path, threads: int) -> Light:
         rows = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118 (not a dict)
     graphs.note_use(file)
     sessions = [graphs.opened(graphs.folder() / name, threads) for name in (*notes["encoders"], notes["head"])]
-    return Light(sessions[:-1], sessions[-1], rows, **notes["calibration"])
+    return Light(sessions[:-1], sessions[-1], rows, **notes["calibration"], mirrored=notes["mirrored"])
 
 
 def _reply(light: Light, classes: Sequence[Any], view: dict[str, Any], photo: Path, position: int) -> Reply:
@@ -96,8 +103,10 @@ def _reply(light: Light, classes: Sequence[Any], view: dict[str, Any], photo: Pa
         return Reply(photo, None, problem.reason)
     crop = centre(picture, view["pixels"], view["margin"], view["resampling"]).astype(np.float32)
     mean, std = (255 * np.array(view[name], np.float32) for name in ("mean", "std"))
-    image = ((crop - mean) / std).transpose(2, 0, 1)[None].copy()
-    features = np.concatenate([encoder.run(None, {"image": image})[0] for encoder in light.encoders], 1)
-    probabilities, known = light.judged(features)
+    image = ((crop - mean) / std).transpose(2, 0, 1)
+    views = np.stack([image, image[..., ::-1]] if light.mirrored else [image])
+    seen = np.concatenate([encoder.run(None, {"image": views})[0] for encoder in light.encoders], 1)
+    probabilities, known, rejected = light.judged(seen.reshape(1, -1))
     best = np.argsort(-probabilities[0], kind="stable")[:BEST]
-    return Reply(photo, Answer(bool(known[0]), tuple((classes[i], float(probabilities[0, i])) for i in best)))
+    told = tuple((classes[i], float(probabilities[0, i])) for i in best)
+    return Reply(photo, Answer(bool(known[0]), told, bool(rejected[0])))

@@ -22,6 +22,10 @@ from fscil.tensors import digest
 SAME = 1e-4  # largest difference to torch, as a share of the largest feature
 
 
+class Unfit(Exception):
+    """Why an encoder cannot run in ONNX Runtime, in words for people."""
+
+
 class OnnxEncoder(Encoder):
     """An encoder that computes in ONNX Runtime: images (n, 3, p, p) -> features (n, dim)."""
 
@@ -46,8 +50,20 @@ def quick(encoder: Encoder, name: str) -> Encoder:
         if choice == "auto":
             return folded(encoder)
         raise FscilError(
-            f"{name} cannot run in ONNX Runtime ({problem}); pip install 'fscil[onnx]', or set FSCIL_RUNTIME=torch"
+            f"{name} cannot run in ONNX Runtime ({_reason(problem)}); pip install 'fscil[onnx]', or set "
+            "FSCIL_RUNTIME=torch"
         ) from problem
+
+
+def _reason(problem: Exception) -> str:
+    """Why an encoder cannot run, in words of ours: those of packages are for their authors."""
+    if isinstance(problem, FscilError | Unfit):
+        return str(problem)
+    if isinstance(problem, ImportError):
+        return "it is not installed"
+    if isinstance(problem, OSError) and problem.strerror:
+        return f"its graph cannot be kept: {problem.strerror}"
+    return "its graph cannot be made, or not be opened"
 
 
 def _session(encoder: Encoder, name: str) -> Any:
@@ -56,12 +72,12 @@ def _session(encoder: Encoder, name: str) -> Any:
     import onnxruntime  # noqa: F401
 
     if next(encoder.parameters()).device.type != "cpu":
-        raise ValueError("its weights are not in the processor's memory")
+        raise Unfit("its weights are not in the processor's memory")
     file = graphs.place(name, digest(encoder.state_dict()), encoder.pixels)
     if not file.is_file():
         _keep(encoder, file)
     if file.stat().st_size == 0:
-        raise ValueError("it cannot be exported")
+        raise Unfit("it cannot be exported")
     try:
         return graphs.opened(file, torch.get_num_threads())
     except Exception:
@@ -91,7 +107,7 @@ def _graph(net: nn.Module, pixels: int) -> bytes:
     session = graphs.opened(content, torch.get_num_threads())
     features = torch.from_numpy(session.run(None, {"image": images.numpy()})[0])
     if not bool(((features - expected).abs() <= SAME * expected.abs().max()).all()):
-        raise ValueError("its graph computes something else")
+        raise Unfit("its graph computes something else")
     return content
 
 

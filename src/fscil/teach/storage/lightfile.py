@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fscil.files import write_bytes
-from fscil.nn.branches import Branch, embed_shared, fused_form, fused_query
+from fscil.nn.branches import Branch, fused_form, fused_query
 from fscil.nn.encoders import Encoder
 from fscil.teach.knowledge.model import Model
 from fscil.teach.seeing import graphs, light
@@ -21,27 +21,18 @@ PROBES = 8
 SAME = 1e-4
 
 
-class Part(Encoder):
-    """The encoder whose features are already there: it takes its own out of those of all encoders (n, dims)."""
-
-    def __init__(self, start: int, dim: int):
-        super().__init__(nn.Sequential(), dim, 0, nn.Identity())
-        self.start = start
-
-    def forward(self, features: Tensor) -> Tensor:
-        return features[:, self.start : self.start + self.dim]
-
-
 class Head(nn.Module):
-    """Features of all encoders side by side (n, dims) -> queries (n, all dims), the offset (n,) of every score, and
-    what the branches make of the features, side by side, from which the evidence is computed.
+    """Features of all encoders side by side (n, dims), where there are mirror images followed by those of these ->
+    queries (n, all dims), the offset (n,) of every score, and what the branches make of the features, side by side,
+    from which the evidence is computed.
     """
 
     def __init__(self, branches: Sequence[Branch], encoders: Sequence[Encoder]):
         super().__init__()
         self._branches = list(branches)
         starts = [sum(other.dim for other in encoders[:i]) for i in range(len(encoders))]
-        self._parts = {encoder: Part(start, encoder.dim) for encoder, start in zip(encoders, starts, strict=True)}
+        self._start = dict(zip(encoders, starts, strict=True))
+        self._dims = sum(encoder.dim for encoder in encoders)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         seen = self.embed(features)
@@ -49,7 +40,12 @@ class Head(nn.Module):
 
     def embed(self, features: Tensor) -> list[Tensor]:
         """Features of each branch (n, dim)."""
-        return embed_shared(self._branches, features, self._parts)
+        return [branch.whitened(branch.average(self._looks(branch, features))) for branch in self._branches]
+
+    def _looks(self, branch: Branch, features: Tensor) -> list[Tensor]:
+        """What the encoder of a branch made of each of its views (n, dim)."""
+        starts = [self._start[branch.encoder] + view * self._dims for view in range(branch.passes)]
+        return [features[:, start : start + branch.encoder.dim] for start in starts]
 
 
 def forget(revision: str | None) -> None:
@@ -63,8 +59,6 @@ def keep(model: Model) -> None:
     """Keeps what the next answer needs, if photos are encoded by ONNX Runtime."""
     if graphs.choice() == "torch" or model.framing is None or not model.names or model.revision is None:
         return
-    if model.negatives:
-        return
     try:
         _keep(model, model.revision)
     except Exception:  # a shortcut must not cost a lesson: torch will answer
@@ -75,27 +69,36 @@ def _keep(model: Model, revision: str) -> None:
     encoders = list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
     digests = [digest(encoder.state_dict()) for encoder in encoders]
     files = [graphs.place(model.origin.encoder, d, e.pixels) for e, d in zip(encoders, digests, strict=True)]
-    plain = all(branch.views == "one" for branch in model.branches)
-    if not plain or not all(file.is_file() and file.stat().st_size for file in files):
+    views = {branch.views for branch in model.branches}
+    if not views <= {"one", "flip"} or not all(file.is_file() and file.stat().st_size for file in files):
         return
+    mirrored = "flip" in views
     head = graphs.place("read-out", _settings(model, digests), 0)
     if not head.is_file():
-        graph = exported(Head(model.branches, encoders), _probes(encoders)[:1], "features", ("query", "offset", "seen"))
+        graph = exported(
+            Head(model.branches, encoders), _probes(encoders, mirrored)[:1], "features", ("query", "offset", "seen")
+        )
         write_bytes(head, graph)
     numbers = {name: getattr(model.calibration, name) for name in ("temperature", "margin", "threshold")}
     numbers["shift"] = model.calibration.shift(len(model.names))
-    notes = {"encoders": [file.name for file in files], "head": head.name, "calibration": numbers}
+    used = {"encoders": [file.name for file in files], "head": head.name}
+    notes = {**used, "calibration": numbers, "mirrored": mirrored}
     write_tensors(light.place(revision), _rows(model), notes)
-    _compare(model, encoders, revision)
+    _compare(model, encoders, revision, mirrored)
 
 
 def _rows(model: Model) -> dict[str, Tensor]:
-    """Keys (dims, classes) and bias (classes,) of the scores and, where the model has its own, of the evidence."""
+    """Keys (dims, classes) and bias (classes,) of scores, of evidence where there is any, and of photos of none
+    of these.
+    """
     form = fused_form(model.branches)
     rows = {"keys": form.keys.T, "bias": form.bias}
     if model.calibration.tightness is not None:
         evidence = model.evidence_form()
         rows |= {"evidence keys": evidence.keys.T, "evidence bias": evidence.bias}
+    if model.negatives:
+        none = model.none_form()
+        rows |= {"none keys": none.keys.T, "none bias": none.bias}
     return rows
 
 
@@ -111,19 +114,24 @@ def _settings(model: Model, digests: Sequence[str]) -> str:
     return json.dumps([plain, list(digests), digest(tensors)])
 
 
-def _compare(model: Model, encoders: Sequence[Encoder], revision: str) -> None:
+def _compare(model: Model, encoders: Sequence[Encoder], revision: str, mirrored: bool) -> None:
     """Fails unless made-up photos get the answers of the model itself."""
     kept = light.opened(light.place(revision), torch.get_num_threads())
-    features = _probes(encoders)
+    features = _probes(encoders, mirrored)
     with torch.no_grad():
         seen = Head(model.branches, encoders).embed(features)
         probabilities, known = model.probabilities(model.scores(seen)), model.known(seen)
-    ours, sure = kept.judged(features.numpy())
+        rejected = model.rejected(seen)
+    ours, sure, out = kept.judged(features.numpy())
     same = torch.allclose(torch.from_numpy(ours), probabilities, rtol=0, atol=SAME)
-    if not same or sure.tolist() != known.tolist():
+    if not same or (sure.tolist(), out.tolist()) != (known.tolist(), rejected.tolist()):
         raise ValueError("the answers differ")
 
 
-def _probes(encoders: Sequence[Encoder]) -> Tensor:
-    """Made-up features of all encoders side by side (PROBES, dims); the draws of the caller stay as they are."""
-    return torch.rand(PROBES, sum(encoder.dim for encoder in encoders), generator=torch.Generator().manual_seed(0))
+def _probes(encoders: Sequence[Encoder], mirrored: bool) -> Tensor:
+    """Made-up features of all encoders side by side (PROBES, dims), of mirror images too (PROBES, 2 dims) if there are.
+
+    The draws of the caller stay as they are.
+    """
+    dims = (1 + mirrored) * sum(encoder.dim for encoder in encoders)
+    return torch.rand(PROBES, dims, generator=torch.Generator().manual_seed(0))
