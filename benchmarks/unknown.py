@@ -45,6 +45,7 @@ from fscil.teach.seeing.photos import Source
 LEARNED, DRAW, FAR = 30, 4, 500
 MOST_ACCEPTED, MOST_REFUSED = 8.0, 45.0  # in percent, of few classes
 WORST = 0.9  # quantile over draws
+SETS = ("birds", "things", "signs")
 
 Look = Callable[[list[Source], str], Tensor]
 
@@ -237,12 +238,18 @@ def spread(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run(data: Path, look: Look, encoders: int, draws: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def run(
+    data: Path, look: Look, encoders: int, draws: int, sets: Sequence[str] = SETS
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What was measured in each draw, and over the draws of each set that was drawn."""
-    species = [measured(test, encoders) for test in birds(data, look, draws)]
-    classes = [measured(test, encoders) for test in things(data, look, draws)]
-    found = [*species, *classes, *(measured(test, encoders) for test in signs(data, look))]
-    return found, [spread(species[:-1]), spread(classes)]
+    tests = {
+        "birds": lambda: birds(data, look, draws),
+        "things": lambda: things(data, look, draws),
+        "signs": lambda: signs(data, look),
+    }
+    found = [[measured(test, encoders) for test in tests[name]()] for name in SETS if name in sets]
+    drawn = [[one for one in some if ", draw" in one["set"]] for some in found]
+    return [one for some in found for one in some], [spread(some) for some in drawn if some]
 
 
 def told(given: argparse.Namespace) -> dict[str, Any]:
@@ -250,7 +257,7 @@ def told(given: argparse.Namespace) -> dict[str, Any]:
     with counting(meter):
         encoders, mirrored = len(given.encoder.split("+")), given.views == "flip" or given.features is not None
         look = kept(given.features, encoded(given.encoder, mirrored), mirrored)
-        found, over_draws = run(given.data, averaged(look, encoders, given.views), encoders, given.draws)
+        found, over_draws = run(given.data, averaged(look, encoders, given.views), encoders, given.draws, given.sets)
     return {
         "kind": "fscil unknown",
         "dataset": "cub200, cifar100, glyphs",
@@ -260,6 +267,7 @@ def told(given: argparse.Namespace) -> dict[str, Any]:
             "views": given.views,
             "false_acceptance": 0.05,
             "draws": given.draws,
+            "sets": list(given.sets),
         },
         **resultfile.facts(began, meter),
         "sets": found,
@@ -275,6 +283,7 @@ if __name__ == "__main__":
     parser.add_argument("--encoder", default="efficientnet_lite0", help="NAME, or NAME+NAME of encoders of equal width")
     parser.add_argument("--views", choices=("one", "flip"), default="one", help="flip: mirror images as well")
     parser.add_argument("--draws", type=int, default=3, help="of ten species, and of seven classes of CIFAR-100")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="those to measure")
     parser.add_argument("--features", type=Path, help="NPZ file of what was seen")
     given = parser.parse_args()
     result = told(given)
