@@ -34,3 +34,10 @@ def test_the_rows_of_unknown_photos_were_measured(name: str, place: int) -> None
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:] if line[:1] == "|"]
     assert {cells[0]: cells[:5] for cells in rows} == known
     assert {cells[0]: cells[5] for cells in rows if cells[5] != "no"} == kept
+
+
+def test_what_the_layout_knows_of_characters_was_measured() -> None:
+    (told,) = json.loads((FILES / "layout.json").read_text("utf-8"))["sets"]
+    text = " ".join((ROOT / "docs" / "photos.md").read_text("utf-8").split())
+    said = f"{told['accepted']:.1f} % of the unknown ones are accepted and {told['refused']:.1f} % of the known ones"
+    assert f"{said} refused, AUROC {told['auroc']:.2f} (one draw" in text

@@ -37,7 +37,7 @@ def missing(lines: list[str], text: str) -> list[str]:
     return sorted({line for line in lines if line} - set(text.splitlines()))
 
 
-@pytest.mark.parametrize("name", ["cub200", "glyphs", "cub200-best"])
+@pytest.mark.parametrize("name", ["cub200", "glyphs", "glyphs-layout", "cub200-best"])
 def test_the_tables_of_peers_were_measured(name: str) -> None:
     assert missing(script("peers").table(measured(f"peers/{name}.json")), page("docs/photos.md")) == []
 

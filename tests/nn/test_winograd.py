@@ -76,7 +76,7 @@ def test_a_network_keeps_its_names_and_its_count_of_multiply_adds_and_tells_of_i
     plain, short = (encoders.build("fast_large", 32) for _ in range(2))
     names, before = list(short.state_dict()), activation_bytes(short, 32)
     use_winograd(short)
-    assert sum(isinstance(layer, WinogradConvolution) for layer in short.modules()) == 6
+    assert sum(isinstance(layer, WinogradConvolution) for layer in short.modules()) == 8
     assert list(short.state_dict()) == names
     assert short.macs(32) == plain.macs(32)
     assert activation_bytes(short, 32) > before
