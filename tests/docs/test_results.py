@@ -45,8 +45,8 @@ def measured() -> set[tuple[str, ...]]:
     return single | {printed([mean(column) for column in zip(*rows, strict=True)]) for rows in seeds.values()}
 
 
-def cells(page: str) -> list[list[str]]:
-    lines = (ROOT / page).read_text("utf-8").splitlines()
+def cells(page: str, before: str = "\f") -> list[list[str]]:
+    lines = (ROOT / page).read_text("utf-8").split(before)[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
 
 
@@ -60,6 +60,36 @@ def test_every_row_of_ours_was_measured() -> None:
     rows, known = rows_of_ours("docs/results.md"), measured()
     assert len(rows) > 30
     assert [row for row in rows if not any(row[: len(k)] == k for k in known)] == []
+
+
+def ends() -> dict[tuple[str, ...], tuple[str, str]]:
+    """By session accuracies and average: base / new / HM at the end, and the gain over never learning."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for file, result in results().items():
+        for answer, scores in result["metrics"].items():
+            groups[re.sub(r"-seed\d+", "", str(file)), answer].append(scores)
+    found = {}
+    for some in [one for rows in groups.values() for one in (*([row] for row in rows), rows)]:
+        curve = [[*row["accuracy"], row["average"]] for row in some]
+        last = [mean(row[name][-1] or 0.0 for row in some) for name in ("base", "new", "harmonic")]
+        shares = " / ".join(f"{share:.1f}" for share in last)
+        key = printed([mean(column) for column in zip(*curve, strict=True)])
+        found[key] = shares, f"{mean(row['gain'] for row in some):+.2f}"
+    return found
+
+
+def test_harmonic_means_and_gains_stand_beside_every_average() -> None:
+    known, checked = ends(), 0
+    for row in cells("docs/results.md", before="## Teaching from photos"):
+        numbers = tuple(NUMBERS.findall(" ".join(row)))
+        key = next((k for k in known if numbers[: len(k)] == k), None)
+        if key is None or "published" in row[0]:
+            continue
+        shares, gain = known[key]
+        assert shares in row, row
+        assert gain in row, row
+        checked += 1
+    assert checked > 40
 
 
 def test_every_row_of_the_others_was_published() -> None:
