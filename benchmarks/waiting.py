@@ -151,7 +151,7 @@ def encoding(encoder: str, pixels: int | None, times: int) -> dict[str, Any]:
         work()  # the first images take longer than all others
     rounds = [[timed(work) for work in works] for _ in range(times)]
     onnx, torch_ = (list(seconds) for seconds in zip(*rounds, strict=True))
-    return {"n": times, "images": IMAGES, "onnx": onnx, "torch": torch_}
+    return {"name": encoder, "n": times, "images": IMAGES, "onnx": onnx, "torch": torch_}
 
 
 def middle(seconds: Sequence[float], digits: int) -> str:
@@ -174,7 +174,7 @@ def tables(result: dict[str, Any]) -> list[str]:
         ["what", "median (least to most)", "n"],
         ["`fscil predict` of one photo, without torch", middle(asked["light"], 2), str(asked["n"])],
         ["the same with torch (`FSCIL_RUNTIME=torch`)", middle(asked["torch"], 2), str(asked["n"])],
-        [f"{result['settings']['encoder']} in ONNX Runtime, {ran['images']} images", share, str(ran["n"])],
+        [f"{result['encoder']['name']} in ONNX Runtime, {ran['images']} images", share, str(ran["n"])],
     ]
     return [*resultfile.table(cells), "", *resultfile.table(more)]
 
@@ -188,7 +188,8 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         photo = next(path for found in class_folders(list(folders.values())[-1]).values() for path in found)
         asked = answering(desk, photo, given.questions)
         os.environ["XDG_CACHE_HOME"] = str(desk.folder / "full")
-        ran = encoding(given.encoder, given.pixels, given.rounds)
+        alone = backbones.DEFAULT if given.encoder == backbones.AUTO else given.encoder
+        ran = encoding(alone, given.pixels, given.rounds)
     return {
         "kind": "fscil waiting",
         "dataset": "folder" if given.folder else "drawn",
@@ -206,7 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="JSON file to write")
     parser.add_argument("--folder", type=Path, help="one sub-folder of photos per class, instead of drawn photos")
-    parser.add_argument("--encoder", default=backbones.DEFAULT)
+    parser.add_argument("--encoder", default=backbones.AUTO)
     parser.add_argument("--pixels", type=int, help="size of the images [default: the encoder's own]")
     parser.add_argument("--times", type=int, default=3, help="that each folder is learned, for each cache")
     parser.add_argument("--questions", type=int, default=7, help="that are asked with and without torch")
