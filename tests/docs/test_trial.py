@@ -60,7 +60,7 @@ def rows() -> dict[tuple[str, str], list[list[str]]]:
         if heading := re.search(r"read-out `(\w+)`, length `(\w+)`", line):
             place = heading[1], heading[2]
         if place and line.startswith("|") and not line.startswith(("| arm", "|---")):
-            tables[place].append([cell.strip(" `*") for cell in line.strip("|").split("|")])
+            tables[place].append([cell.strip(" `*†") for cell in line.strip("|").split("|")])
         if line.startswith("## "):
             place = None
     return tables
@@ -76,6 +76,14 @@ def test_every_row_is_the_mean_of_its_files() -> None:
             own = known[read, length, arm]
             assert (n, total, alone, new) == (str(len(own["sum"])), *map(spread, (own["sum"], own["C"], own["new"])))
             assert arm == "tied" or (total_gap, alone_gap) == tuple(gap(own[k], tied[k]) for k in ("sum", "C"))
+
+
+def test_the_reconstructed_arm_is_marked_in_every_table() -> None:
+    lines = (ROOT / "docs" / "trial.md").read_text("utf-8").splitlines()
+    named = [line for line in lines if line.startswith("|") and "meta-learning" in line.split("|")[1].lower()]
+    assert len(named) == 3
+    assert all("†" in line.split("|")[1] for line in named)
+    assert any(line.startswith("† A reconstruction") for line in lines)
 
 
 def grid(sweep: str) -> dict[tuple[str, str], Averages]:

@@ -162,6 +162,8 @@ class Method(Frozen):
         B = cosine_branch("B", encoder, c)
         C = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
         self.branches = Branches([B, C])
+        if c.complement == "resa" and c.pseudo_sessions > 1:  # Table 5 names it; how it is done, nobody tells
+            self.reconstruction = "meta-learning as a sequence of local tasks"
 
     @property
     def f1(self) -> Encoder:
