@@ -82,15 +82,16 @@ def write_results(experiment: Experiment, readings: Sequence[Reading], out: Path
     if not records:
         return []
     lines = comparisons(experiment, readings, {folder: r for folder, r in records.items() if r.complete})
-    pictures = figures.files(figures.drawn(experiment, lines))
-    page = report.write_html(records, out / "report.html", opening(experiment, lines, pictures))
+    drawn = figures.drawn(experiment, lines)
+    top = opening(experiment, lines, figures.for_page(drawn))
+    page = report.write_html(records, out / "report.html", top)
     tables = [report.write_table(records, style, out / name) for style, name in TABLES.items()]
     texts = {
         "differences.md": markdown(experiment, lines),
         "differences.csv": comma_separated(lines),
         "differences.tex": latex(lines),
     }
-    files = {**{name: text.encode() for name, text in texts.items()}, **pictures}
+    files = {**{name: text.encode() for name, text in texts.items()}, **figures.files(drawn)}
     for name, content in files.items():
         write_bytes(out / name, content)
     return [page, *tables, *(out / name for name in files)]

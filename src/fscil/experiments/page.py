@@ -16,9 +16,8 @@ MEANING = (
 )
 
 
-def opening(experiment: Experiment, lines: Sequence[Line], pictures: Mapping[str, bytes]) -> str:
+def opening(experiment: Experiment, lines: Sequence[Line], svg: Mapping[str, str]) -> str:
     """Cards with the figure in the form of the paper, the differences, and the published numbers beside."""
-    svg = {name.removesuffix(".svg"): inline(content) for name, content in pictures.items() if name.endswith(".svg")}
     where = f" ({experiment.shows} of the paper)" if experiment.shows else ""
     note = f'<p class="note">{escape(experiment.note)}</p>' if experiment.note else ""
     cards = [card(f"{experiment.title or experiment.name}{where}", picture(svg.get("figure", "")), note, table(lines))]
@@ -26,12 +25,6 @@ def opening(experiment: Experiment, lines: Sequence[Line], pictures: Mapping[str
         explained = f'<p class="note">{MEANING}</p>'
         cards.append(card("Paired differences", picture(svg["differences"]), explained, gaps(lines)))
     return "".join(cards)
-
-
-def inline(svg: bytes) -> str:
-    """An SVG file as a part of a page."""
-    text = svg.decode()
-    return text[text.index("<svg") :]
 
 
 def picture(svg: str) -> str:
