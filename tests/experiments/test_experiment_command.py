@@ -126,6 +126,35 @@ def test_the_plan_counts_a_shared_base_once_and_runs_nothing(fscil_command: Fsci
     assert not Path("runs").exists()
 
 
+TWO_METHODS = f"""
+dataset = "glyphs"
+recipe = "paper"
+{SETTINGS}
+[arms.cosine]
+method = "cosine"
+[arms."two nets"]
+method = "cosine"
+nets = 2
+[arms.joint]
+method = "joint"
+new.epochs = 1
+[arms.finetune]
+method = "finetune"
+"""
+
+
+def test_a_base_that_methods_share_counts_once_and_what_is_not_counted_is_told(fscil_command: Fscil) -> None:
+    outcome = experiment(fscil_command, TWO_METHODS, "--plan")
+    assert outcome.code == 0, outcome.err
+    cells = {line.split(",")[0]: line for line in outcome.out.splitlines() if ", seed 0" in line}
+    shared = {name: line.count("shared") for name, line in cells.items()}
+    assert shared == {"cosine-paper": 0, "cosine-paper-two_nets": 0, "joint-paper": 1, "finetune-paper": 0}
+    assert "All sessions; what cells share counts once" in outcome.out
+    assert "Not counted" not in outcome.out
+    topic = experiment(fscil_command, TWO_METHODS.replace('"finetune"', '"topic"'), "--plan")
+    assert "Not counted: later sessions of topic, which are known when they begin." in topic.out
+
+
 def test_without_a_name_the_experiments_are_listed(fscil_command: Fscil) -> None:
     outcome = fscil_command("experiment")
     assert outcome.code == 0

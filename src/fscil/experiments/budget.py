@@ -1,60 +1,67 @@
-"""What an experiment will cost: the base sessions of all its cells, a base that cells share counted once."""
+"""What an experiment will cost: all sessions of all its cells, with what cells share counted once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from fscil.experiments.cells import OF_SHOTS
-from fscil.methods.shared.base import DECIDED_BY
-from fscil.running.experiment import RunSpec, plan
+from fscil.running.experiment import RunSpec, plan_all
+from fscil.running.planning import TESTS
 from fscil.settings import to_dict
 
-BASE = "base"  # how the names of stages begin that train a base
+BASE, REST, LATER = "base", "rest", "later"  # a trained base; the rest of its session; later sessions and tests
+
+
+class Part(NamedTuple):
+    """A stage of a cell, and whether an earlier cell computes it."""
+
+    kind: str
+    taken: bool
+    macs: float
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Multiply-adds and seconds of a cell: of its base, and of the rest of its base session."""
+    """What a cell costs on top of the cells before it."""
 
     run: RunSpec
-    shared: bool  # whether an earlier cell trains the same base
-    base_macs: float
-    rest_macs: float
-    base_seconds: float
-    rest_seconds: float
+    parts: tuple[Part, ...]
     memory_bytes: float
+    knows_later: bool  # whether the learning of later sessions is counted
+
+    def macs_of(self, kind: str) -> float:
+        return sum(part.macs for part in self.parts if part.kind == kind and not part.taken)
+
+    def takes(self, kind: str) -> bool:
+        """Whether there is such a part, and all of it is taken over from earlier cells."""
+        own = [part for part in self.parts if part.kind == kind]
+        return bool(own) and all(part.taken for part in own)
 
     @property
     def macs(self) -> float:
-        return self.rest_macs * (not self.takes_features) + self.base_macs * (not self.shared)
+        return sum(part.macs for part in self.parts if not part.taken)
 
     @property
     def seconds(self) -> float:
-        return self.rest_seconds * (not self.takes_features) + self.base_seconds * (not self.shared)
-
-    @property
-    def takes_features(self) -> bool:
-        """Whether what its encoders see, the most of the rest, was computed for an earlier cell."""
-        return self.shared and self.run.keeps_features
+        return sum(part.seconds for part in self.parts if not part.taken)
 
 
 def costs(runs: Sequence[RunSpec]) -> list[Cost]:
-    """The cost of each cell; cells with the same method and settings are timed once, whatever their seed and shots."""
+    """The cost of each cell; cells with the same method and settings are timed once, whatever their seed."""
     plans: dict[str, Mapping[str, Any]] = {}
-    bases: set[str] = set()
-    made = []
+    made: set[str] = set()
+    found = []
     for run in runs:
-        settings = json.dumps([run.method, to_dict(run.config)])
+        settings = json.dumps([run.method, to_dict(run.config), to_dict(run.protocol)])
         if settings not in plans:
-            plans[settings] = plan(run)
-        base = base_of(run)
-        made.append(cost(run, plans[settings], base in bases))
-        bases.add(base)
-    return made
+            plans[settings] = plan_all(run)
+        found.append(cost(run, plans[settings], made))
+    return found
 
 
 def fitting(costs: Sequence[Cost], macs: float) -> list[RunSpec]:
@@ -63,24 +70,48 @@ def fitting(costs: Sequence[Cost], macs: float) -> list[RunSpec]:
     return [cost.run for cost, total in zip(costs, sums, strict=True) if total <= macs]
 
 
-def cost(run: RunSpec, planned: Mapping[str, Any], shared: bool) -> Cost:
-    def total(key: str, base: bool) -> float:
-        return float(sum(stage[key] for stage in planned["stages"] if stage["stage"].startswith(BASE) == base))
-
-    return Cost(
-        run,
-        shared,
-        base_macs=total("macs", True),
-        rest_macs=total("macs", False),
-        base_seconds=total("seconds", True),
-        rest_seconds=total("seconds", False),
-        memory_bytes=float(planned["memory_bytes"]),
-    )
+def cost(run: RunSpec, planned: Mapping[str, Any], made: set[str]) -> Cost:
+    """The cost of a cell behind those that have `made` something, to which it adds what it makes."""
+    parts = []
+    for kind, stage, identity in stages(run, planned):
+        parts.append(Part(kind, identity in made, float(stage["macs"]), float(stage["seconds"])))
+        made |= {identity} - {""}
+    return Cost(run, tuple(parts), float(planned["memory_bytes"]), planned["knows_later"])
 
 
-def base_of(run: RunSpec) -> str:
-    """What decides a base; the method too, since not all methods train the same classifier."""
-    settings, protocol = to_dict(run.config), to_dict(run.protocol)
-    own = [settings.get(name) for name in (*DECIDED_BY, "start")]
-    sessions = {name: value for name, value in protocol.items() if name not in OF_SHOTS}
-    return json.dumps([run.method, run.seed, own, sessions], sort_keys=True)
+def stages(run: RunSpec, planned: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Every stage of a run: its kind, what it costs, and what cells that share it have in common; empty: none do."""
+    bases, sessions = planned["bases"], base_sessions(run)
+    for place, stage in enumerate(planned["stages"]):
+        base = base_of(stage["stage"], bases)
+        if base:
+            yield BASE, stage, json.dumps(["base", bases[base], stage["stage"], run.seed, sessions])
+        elif run.shares_base:  # all of its base session, where only later shots differ
+            yield REST, stage, json.dumps(["session", run.method, to_dict(run.config), run.seed, sessions, place])
+        else:
+            yield REST, stage, shared_identity(run, stage, planned)
+    for stage in planned["later"]:
+        yield LATER, stage, shared_identity(run, stage, planned) if stage["stage"] == TESTS else ""
+
+
+def shared_identity(run: RunSpec, stage: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
+    """What decides a stage that the cache of the experiment keeps: f2 behind its training, features of encoders."""
+    sessions = base_sessions(run)
+    if run.keeps_trained and stage["key"]:
+        return json.dumps(["f2", run.method, stage["stage"], stage["key"], run.seed, sessions])
+    if not run.keeps_features or stage["trained"]:
+        return ""
+    trained = any(base_of(other["stage"], planned["bases"]) for other in planned["stages"])
+    seed = run.seed if trained or stage["key"] else None  # encoders that are given see the same, whatever the seed
+    what = [stage[name] for name in ("stage", "pixels", "encoded", "key")]
+    return json.dumps(["features", planned["bases"], what, seed, sessions])
+
+
+def base_of(stage: str, bases: Mapping[str, str]) -> str:
+    """The name of the base that a stage trains; empty where it trains none that others may share."""
+    return next((name for name in bases if stage.startswith(f"{name} at ")), "")
+
+
+def base_sessions(run: RunSpec) -> dict[str, Any]:
+    """What of the protocol decides the base session."""
+    return {name: value for name, value in to_dict(run.protocol).items() if name not in OF_SHOTS}

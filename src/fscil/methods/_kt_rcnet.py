@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +19,14 @@ from fscil.methods.shared.base import OWN_BASE, base_plan, label_rows
 from fscil.methods.shared.method import PlannedStage
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
+from fscil.settings import to_dict
 
 if TYPE_CHECKING:
-    from fscil.methods.kt_rcnet import Method
+    from fscil.methods.kt_rcnet import Config, Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
+AFTER_TRAINING = ("new_bonus", "complement_weight", "statistics", "refit_scale")  # settings that come into play then
+READ_OUT = ("views", "shrinkage", "unit_means")
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
@@ -66,6 +71,13 @@ def estimate_statistics(encoder: nn.Module, base: Session, framing: Framing, run
     encoder.eval()
 
 
+def decisive(config: Config) -> dict[str, Any]:
+    """The settings that decide what becomes of f2: all but those that come into play at read-out."""
+    early = config.whiten_first or config.uses_W1  # W1 depends on how B reads
+    late = {*AFTER_TRAINING, *(() if early else READ_OUT)}
+    return {name: value for name, value in to_dict(config).items() if name not in late}
+
+
 def planned(method: Method, base: Session) -> list[PlannedStage]:
     """The stages of the base session, to the image."""
     c, n, p = method.config, len(base.train), method.config.pixels
@@ -81,7 +93,9 @@ def planned(method: Method, base: Session) -> list[PlannedStage]:
         stages += base_plan(c.base, p, n, OWN_BASE)
     stages += encoded("whitening of C", p, views * n * c.whiten_first)
     stages += encoded("W1 and W2", small, (1 + c.uses_W1) * n + held_out * (not c.feature_scale))
-    stages += arm_plan(method, n, small)
+    mixed = c.twins if c.asks_for_twins and c.twins in ("mixup", "cutmix") else ""  # of a map, what chance decides
+    key = mixed if c.trains == "map" else json.dumps(decisive(c))
+    stages += [replace(stage, key=key) for stage in arm_plan(method, n, small)]
     stages += encoded("batch statistics", p, n * (c.statistics == "upright"))
     fitted = views * held_out * c.fits_scale_again + 2 * views * held_out * (not c.complement_weight)
     return [*stages, method.teaching_plan(n), *encoded("fitted on held-out images", p, fitted)]

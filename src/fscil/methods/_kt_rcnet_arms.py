@@ -14,19 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.sessions import Session
+from fscil.methods._kt_rcnet import decisive
 from fscil.methods._kt_rcnet_students import Encoded, Mapped, Student
 from fscil.methods._kt_rcnet_twins import TURNS
 from fscil.nn.heads import EuclidHead
 from fscil.nn.relations import cosine, euclid
 from fscil.running.costs import told_as_stage
 from fscil.running.training import Run
-from fscil.settings import to_dict
 
 if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Method
-
-AFTER_TRAINING = ("new_bonus", "complement_weight", "statistics", "refit_scale")  # settings that come into play then
-READ_OUT = ("views", "shrinkage", "unit_means")
 
 
 class Rows(nn.Module):
@@ -43,15 +40,12 @@ def complement(method: Method, base: Session, run: Run) -> None:
     """Trains f2 by the arm that the settings name; runs that differ in the read-out alone may share it."""
     if not run.keeps_trained:
         return train(method, base, run)
-    early = method.config.whiten_first or method.config.uses_W1  # W1 depends on how B reads
-    late = {*AFTER_TRAINING, *(() if early else READ_OUT)}
-    key = {name: value for name, value in to_dict(method.config).items() if name not in late}
 
     def fit() -> None:
         with told_as_stage(run):
             train(method, base, run)
 
-    return run.cached("f2", key, method.branches[1], fit)
+    return run.cached("f2", decisive(method.config), method.branches[1], fit)
 
 
 def train(method: Method, base: Session, run: Run) -> None:

@@ -78,7 +78,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One stage of the base session as it will be computed."""
+    """One stage of a session as it will be computed."""
 
     stage: str
     pixels: int
@@ -86,6 +86,7 @@ class PlannedStage:
     batch: int  # most images in one pass, which decide how much memory is needed
     trained: int  # images trained on, in all steps together
     encoded: int  # images only encoded
+    key: str = ""  # where chance decides what it makes: the settings that do, too, for runs that share it
 
 
 class Method(nn.Module):
@@ -120,6 +121,10 @@ class Method(nn.Module):
     def plan(self, base: Session) -> list[PlannedStage]:
         """The stages of the base session: what `learn_base` is going to compute, to the image."""
         raise NotImplementedError
+
+    def plan_new(self, session: Session) -> list[PlannedStage] | None:
+        """The stages of a later session; None: the method cannot tell before it begins."""
+        return None
 
     def train_framing(self, session: Session, pixels: int | None = None) -> Framing:
         """Augmented; never mirrored where mirrored images belong to another class."""
@@ -191,6 +196,9 @@ class Prototypical(Taught):
     def learn_new(self, session: Session, run: Run) -> None:
         """Class means of the new images become prototypes; nothing else changes."""
         self.teach(session, run, self.config.new_bonus)
+
+    def plan_new(self, session: Session) -> list[PlannedStage] | None:
+        return [self.teaching_plan(len(session.train))]
 
 
 class Frozen(Prototypical):
