@@ -3,12 +3,18 @@
 import csv
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
-from apart import always_tiny  # noqa: F401 (fixture)
+from apart import (
+    STEPS,
+    Fate,
+    always_tiny,  # noqa: F401 (fixture)
+)
 from commands import Fscil
+from drivers import exit_of
 
 SETTINGS = """
 [settings]
@@ -78,6 +84,25 @@ def test_a_failed_cell_is_listed_and_stops_nothing(fscil_command: Fscil) -> None
     assert "too few to keep 30 of them from training" in outcome.out
     assert "1 of 2 cells failed, such as cosine-paper-none, seed 0 (" in outcome.err
     assert [line["name"] for line in lines(Path("runs/mine-glyphs"))] == ["some"]
+
+
+def test_a_killed_experiment_keeps_finished_cells_and_the_same_command_does_the_rest(
+    fscil_command: Fscil, tmp_path: Path
+) -> None:
+    """A seed takes six steps, and its second arm takes over the base of its first: step nine is in the third cell."""
+    out = Path("runs/mine-glyphs")
+    tokens = ["experiment", "mine.toml", "--precision", "float32"]
+    Path("mine.toml").write_text(BONUSES)
+    assert exit_of(tmp_path, tokens, Fate(STEPS, 9)) == -signal.SIGKILL
+    before = runs_in(out)
+    assert len(before) == 4 * 2
+    assert not (out / "report.html").exists()
+    again = fscil_command(*tokens)
+    assert again.code == 0, again.err
+    assert "4 cells, 2 of them finished before" in again.out
+    assert {file: runs_in(out)[file] for file in before} == before
+    assert len(runs_in(out)) == 4 * 4
+    assert [(line["name"], line["n"]) for line in lines(out)] == [("none", "2"), ("some", "2")]
 
 
 def test_parts_fill_one_folder(fscil_command: Fscil) -> None:
