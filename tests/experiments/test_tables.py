@@ -39,6 +39,15 @@ def test_a_reconstruction_is_marked_in_every_table(compared: Path) -> None:
     assert "† in part a reconstruction" in (compared / "differences.md").read_text()
 
 
+def test_the_order_is_told_on_the_page_and_in_markdown(compared: Path) -> None:
+    page, text = (compared / "report.html").read_text(), (compared / "differences.md").read_text()
+    assert "Neighbours in the ranking" in page
+    assert "## Neighbours in the ranking" in text
+    assert text.count("| minus the next | pairs |") == 1
+    for told in (page, text):
+        assert "can be told apart" in told
+
+
 def test_figures_of_the_page_take_its_colours_and_files_are_white(compared: Path) -> None:
     page, file = (compared / "report.html").read_text(), (compared / "figure.svg").read_text()
     figures = page.split('<div class="figure">')[1:]
