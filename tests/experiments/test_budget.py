@@ -67,6 +67,14 @@ def test_seeds_share_nothing_but_what_given_encoders_see(tmp_path: Path) -> None
     assert many.macs > few.macs_of(budget.LATER) > 0  # five images a class instead of one
 
 
+def test_what_finished_cells_have_left_costs_nothing_more(tmp_path: Path) -> None:
+    runs = cells(spread_out(small(written(tmp_path, READ_OUTS)), tmp_path))
+    planner = budget.Planner()
+    whole, (left,) = planner.costs(runs[:2]), planner.costs(runs[1:2], finished=runs[:1])
+    assert left == whole[1]
+    assert left.macs < planner.costs(runs[1:2])[0].macs
+
+
 def test_a_budget_pays_for_what_is_shared_once(tmp_path: Path) -> None:
     runs = cells(spread_out(small(written(tmp_path, READ_OUTS)), tmp_path))
     costs = budget.costs(runs)

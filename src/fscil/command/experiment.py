@@ -119,7 +119,8 @@ def _print_shipped() -> None:
 def _print_plan(runs: Sequence["RunSpec"]) -> None:
     from fscil.experiments import budget, folder
 
-    costs, missing = budget.costs(runs), folder.unfinished(runs)
+    planner, missing = budget.Planner(), folder.unfinished(runs)
+    costs = planner.costs(runs)
     kinds = (budget.BASE, budget.REST, budget.LATER)
     rows = (
         (
@@ -133,7 +134,7 @@ def _print_plan(runs: Sequence["RunSpec"]) -> None:
     )
     columns = ("PMAC of its base", "rest of session 0", "later sessions", "GiB", "time")
     show.table(("cell", "state", *columns), rows, numbers=5)
-    left = budget.costs(missing)
+    left = planner.costs(missing, finished=[run for run in runs if run not in missing])
     show.say("")
     for title, part in (("in all", costs), ("to do", left)):
         macs, seconds = sum(cost.macs for cost in part), sum(cost.seconds for cost in part)
@@ -155,7 +156,8 @@ def _affordable(runs: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:
     from fscil.experiments import budget, folder
 
     missing = folder.unfinished(runs)
-    fitting = budget.fitting(budget.costs(missing), pmac * 1e15)
+    costs = budget.Planner().costs(missing, finished=[run for run in runs if run not in missing])
+    fitting = budget.fitting(costs, pmac * 1e15)
     left_out = [run for run in missing if run not in fitting]
     for run in left_out:
         show.say(f"left out, beyond the budget of {pmac:g} PMAC: {_name(run)}")

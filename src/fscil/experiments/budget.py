@@ -51,17 +51,29 @@ class Cost:
         return sum(part.seconds for part in self.parts if not part.taken)
 
 
-def costs(runs: Sequence[RunSpec]) -> list[Cost]:
-    """The cost of each cell; cells with the same method and settings are timed once, whatever their seed."""
-    plans: dict[str, Mapping[str, Any]] = {}
-    made: set[str] = set()
-    found = []
-    for run in runs:
+class Planner:
+    """Plans cells; those with the same method and settings are timed once, whatever their seed."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, Mapping[str, Any]] = {}
+
+    def plan(self, run: RunSpec) -> Mapping[str, Any]:
         settings = json.dumps([run.method, to_dict(run.config), to_dict(run.protocol)])
-        if settings not in plans:
-            plans[settings] = plan_all(run)
-        found.append(cost(run, plans[settings], made))
-    return found
+        if settings not in self.plans:
+            self.plans[settings] = plan_all(run)
+        return self.plans[settings]
+
+    def costs(self, runs: Sequence[RunSpec], finished: Sequence[RunSpec] = ()) -> list[Cost]:
+        """The cost of each cell, in this order, behind those that are finished and have left what can be shared."""
+        made: set[str] = set()
+        for run in finished:
+            cost(run, self.plan(run), made)
+        return [cost(run, self.plan(run), made) for run in runs]
+
+
+def costs(runs: Sequence[RunSpec]) -> list[Cost]:
+    """The cost of each cell, in this order, where none is finished."""
+    return Planner().costs(runs)
 
 
 def fitting(costs: Sequence[Cost], macs: float) -> list[RunSpec]:
