@@ -12,6 +12,7 @@ import torch
 
 from fscil import report
 from fscil.command import choices
+from fscil.report.captions import DAGGER
 from fscil.report.published import published
 from fscil.report.rows import sections
 from fscil.running.experiment import RunSpec, build
@@ -35,8 +36,8 @@ All numbers are accuracies on CIFAR-100 in percent. *Avg* is the mean over the n
 - **Published**: the rows of KT-RCNet's Table 2, unless the text names another source. They come from other encoders,
   often from larger images, and mostly from checkpoints that were chosen on test images.
 - **Verdict**: whether the published order of the methods shows here too, on equal terms: *reproduced*, *partly* or
-  *not* reproduced. It does not compare the height of the numbers. A reconstruction is a method of which no full
-  description or code was released, so that a part of it is ours.
+  *not* reproduced. It does not compare the height of the numbers.
+- **†**: in part a reconstruction, because no full description or code was released; its paragraph says what is ours.
 
 `python scripts/methods_page.py` writes this page. The words about each method are in `scripts/verdicts.toml`.
 """
@@ -70,8 +71,9 @@ def line(name: str, words: Mapping[str, Any], row: Row | None) -> tuple[str, ...
     curve = published_curve(name, words)
     published_average = f"{sum(curve) / len(curve):.2f}" if curve else "none"
     measured_average = f"{average(row):.2f}" if row else "–"
-    keeps = method_of(name).needs.keeps()
-    return (f"`{name}`", words["paper"], keeps, measured_average, published_average, verdict(words, row))
+    method = method_of(name)
+    keeps, mark = method.needs.keeps(), DAGGER if method.reconstruction else ""
+    return (f"`{name}`{mark}", words["paper"], keeps, measured_average, published_average, verdict(words, row))
 
 
 def paragraph(name: str, words: Mapping[str, Any], row: Row | None) -> str:

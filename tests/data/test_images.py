@@ -1,5 +1,7 @@
 """Images in memory and in files give the same views, drawn independently for each image, from the generator given."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,15 @@ def test_both_stores_have_the_same_statistics_under_different_draws(both, name):
     spread = memory.mean(dim=(2, 3, 4)).std() / 12**0.5
     assert (memory.mean() - files.mean()).abs() < 6 * spread
     assert (memory.var() / files.var() - 1).abs() < 0.05
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 2), (8, 2)])
+def test_no_more_workers_than_cores_that_the_process_may_use(both, monkeypatch, recwarn, cores, workers):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    files = FileImages(both[1].paths, both[1].labels)
+    assert files.workers == files.select([0, 1]).workers == workers
+    next(files.batches([torch.arange(2)], framing(8)))
+    assert not [warning for warning in recwarn if "worker" in str(warning.message)]  # of torch
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent.parent / "src" / "fscil"
 
-UPPER_FLOOR = ("running.experiment", "running.outcome", "running.protocol", "running.planning")
+UPPER_FLOOR = ("running.experiment", "running.outcome", "running.protocol", "running.planning", "running.sharing")
 DOORS = (
     "command",
     "experiments",

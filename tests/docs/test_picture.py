@@ -1,31 +1,17 @@
 """The README's picture is the one that scripts/picture.py draws from results/ and the published numbers."""
 
 import json
-import re
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 import picture
+from drawings import curves
 from picture import ROOT
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "results").exists(), reason="the results are not part of the source distribution"
 )
-
-
-def curves(file: Path) -> dict[str, list[float]]:
-    """Coordinates of each curve of an SVG file: they do not depend on fonts, nor on the version of matplotlib."""
-    groups = [group for group in ET.parse(file).iter(f"{SVG}g") if group.get("id", "").startswith("curve ")]
-    paths = {group.get("id", ""): group.find(f"{SVG}path") for group in groups}
-    return {
-        name: [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", path.get("d", ""))]
-        for name, path in paths.items()
-        if path is not None
-    }
 
 
 @pytest.fixture(scope="module")

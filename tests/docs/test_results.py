@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fscil import settings
+from fscil import methods, settings
 from fscil.methods import kt_rcnet
 from fscil.nn import encoders
 from fscil.report.published import dataset_title, published
@@ -97,6 +97,16 @@ def test_every_row_of_the_others_was_published() -> None:
     rows = [tuple(NUMBERS.findall(" ".join(row[1:]))) for row in cells("docs/results.md") if "published" in row[0]]
     assert len(rows) > 5
     assert set(rows) <= known
+
+
+def test_reconstructions_are_marked_in_the_tables_of_all_methods() -> None:
+    for page in ("docs/results.md", "docs/methods.md"):
+        rows = {row[0].split("`")[1]: row[0] for row in cells(page) if row[0].startswith("`")}
+        named = rows.keys() & set(methods.names())
+        assert len(named) == 16
+        for name in named:
+            assert ("†" in rows[name]) == bool(methods.load(name).Method.reconstruction), (page, name)
+        assert "in part a reconstruction" in (ROOT / page).read_text("utf-8").lower()
 
 
 def headline(source: Measured) -> str:

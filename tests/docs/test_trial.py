@@ -29,16 +29,18 @@ Averages = dict[int, float]  # by seed
 
 
 def averages() -> dict[tuple[str, str, str], dict[str, Averages]]:
-    """By read-out, length and arm: Avg of the sum and of C, and the accuracy of new classes, by seed."""
+    """By read-out, length and arm: Avg of the sum and of C, accuracy of new classes and compute, by seed."""
     found: dict[tuple[str, str, str], dict[str, Averages]] = defaultdict(lambda: defaultdict(dict))
     for file in FILES.glob("kt_rcnet-*.json"):
         named = CELL.fullmatch(file.stem)
         assert named is not None, file.name
-        metrics = json.loads(file.read_text("utf-8"))["metrics"]
+        told = json.loads(file.read_text("utf-8"))
+        metrics = told["metrics"]
         cell = found[named["read"], named["length"], named["arm"]]
         cell["sum"][int(named["seed"])] = metrics["sum"]["average"]
         cell["C"][int(named["seed"])] = metrics["C"]["average"]
         cell["new"][int(named["seed"])] = metrics["sum"]["new"][-1]
+        cell["macs"][int(named["seed"])] = told["macs"]
     return found
 
 
@@ -60,7 +62,7 @@ def rows() -> dict[tuple[str, str], list[list[str]]]:
         if heading := re.search(r"read-out `(\w+)`, length `(\w+)`", line):
             place = heading[1], heading[2]
         if place and line.startswith("|") and not line.startswith(("| arm", "|---")):
-            tables[place].append([cell.strip(" `*") for cell in line.strip("|").split("|")])
+            tables[place].append([cell.strip(" `*†") for cell in line.strip("|").split("|")])
         if line.startswith("## "):
             place = None
     return tables
@@ -72,10 +74,19 @@ def test_every_row_is_the_mean_of_its_files() -> None:
     for (read, length), table in tables.items():
         tied = known[read, length, "tied"]
         assert {row[0] for row in table} == {arm for r, n, arm in known if (r, n) == (read, length)}
-        for arm, n, total, total_gap, alone, alone_gap, new in table:
+        for arm, n, total, total_gap, alone, alone_gap, new, pmac in table:
             own = known[read, length, arm]
             assert (n, total, alone, new) == (str(len(own["sum"])), *map(spread, (own["sum"], own["C"], own["new"])))
+            assert {pmac} == {f"{macs / 1e15:.4f}" for macs in own["macs"].values()}
             assert arm == "tied" or (total_gap, alone_gap) == tuple(gap(own[k], tied[k]) for k in ("sum", "C"))
+
+
+def test_the_reconstructed_arm_is_marked_in_every_table() -> None:
+    lines = (ROOT / "docs" / "trial.md").read_text("utf-8").splitlines()
+    named = [line for line in lines if line.startswith("|") and "meta-learning" in line.split("|")[1].lower()]
+    assert len(named) == 3
+    assert all("†" in line.split("|")[1] for line in named)
+    assert any(line.startswith("† A reconstruction") for line in lines)
 
 
 def grid(sweep: str) -> dict[tuple[str, str], Averages]:

@@ -3,12 +3,18 @@
 import csv
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
-from apart import always_tiny  # noqa: F401 (fixture)
+from apart import (
+    STEPS,
+    Fate,
+    always_tiny,  # noqa: F401 (fixture)
+)
 from commands import Fscil
+from drivers import exit_of
 
 SETTINGS = """
 [settings]
@@ -80,6 +86,25 @@ def test_a_failed_cell_is_listed_and_stops_nothing(fscil_command: Fscil) -> None
     assert [line["name"] for line in lines(Path("runs/mine-glyphs"))] == ["some"]
 
 
+def test_a_killed_experiment_keeps_finished_cells_and_the_same_command_does_the_rest(
+    fscil_command: Fscil, tmp_path: Path
+) -> None:
+    """A seed takes six steps, and its second arm takes over the base of its first: step nine is in the third cell."""
+    out = Path("runs/mine-glyphs")
+    tokens = ["experiment", "mine.toml", "--precision", "float32"]
+    Path("mine.toml").write_text(BONUSES)
+    assert exit_of(tmp_path, tokens, Fate(STEPS, 9)) == -signal.SIGKILL
+    before = runs_in(out)
+    assert len(before) == 4 * 2
+    assert not (out / "report.html").exists()
+    again = fscil_command(*tokens)
+    assert again.code == 0, again.err
+    assert "4 cells, 2 of them finished before" in again.out
+    assert {file: runs_in(out)[file] for file in before} == before
+    assert len(runs_in(out)) == 4 * 4
+    assert [(line["name"], line["n"]) for line in lines(out)] == [("none", "2"), ("some", "2")]
+
+
 def test_parts_fill_one_folder(fscil_command: Fscil) -> None:
     assert "1 cells" in experiment(fscil_command, BONUSES, "--seeds", 1, "--part", "2/2", "--out", "shared").out
     assert [line["name"] for line in lines(Path("shared"))] == ["some"]
@@ -124,6 +149,35 @@ def test_the_plan_counts_a_shared_base_once_and_runs_nothing(fscil_command: Fsci
     assert [("shared" in line, "to do" in line) for line in cells] == [(False, True), (True, True)] * 2
     assert "in all  4 cells, " in outcome.out
     assert not Path("runs").exists()
+
+
+TWO_METHODS = f"""
+dataset = "glyphs"
+recipe = "paper"
+{SETTINGS}
+[arms.cosine]
+method = "cosine"
+[arms."two nets"]
+method = "cosine"
+nets = 2
+[arms.joint]
+method = "joint"
+new.epochs = 1
+[arms.finetune]
+method = "finetune"
+"""
+
+
+def test_a_base_that_methods_share_counts_once_and_what_is_not_counted_is_told(fscil_command: Fscil) -> None:
+    outcome = experiment(fscil_command, TWO_METHODS, "--plan")
+    assert outcome.code == 0, outcome.err
+    cells = {line.split(",")[0]: line for line in outcome.out.splitlines() if ", seed 0" in line}
+    shared = {name: line.count("shared") for name, line in cells.items()}
+    assert shared == {"cosine-paper": 0, "cosine-paper-two_nets": 0, "joint-paper": 1, "finetune-paper": 0}
+    assert "All sessions; what cells share counts once" in outcome.out
+    assert "Not counted" not in outcome.out
+    topic = experiment(fscil_command, TWO_METHODS.replace('"finetune"', '"topic"'), "--plan")
+    assert "Not counted: later sessions of topic, which are known when they begin." in topic.out
 
 
 def test_without_a_name_the_experiments_are_listed(fscil_command: Fscil) -> None:

@@ -1,5 +1,6 @@
 """`fscil experiment gradcam`: Figure 5 from a run folder."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,13 @@ def test_the_figure_of_a_run_folder_is_drawn(fscil_command: Fscil) -> None:
     run = execute(tiny_experiment(Path("mine")))
     outcome = fscil_command("experiment", "gradcam", run, "--out", "figure5")
     assert outcome.code == 0, outcome.err
-    assert outcome.out.split() == ["figure5/gradcam.svg", "figure5/gradcam.png"]
+    assert outcome.out.split() == ["figure5/gradcam.html", "figure5/gradcam.svg", "figure5/gradcam.png"]
+    page = Path("figure5/gradcam.html").read_text()
+    assert page.count("<svg") == 1
+    assert "kt_rcnet · " in page
+    assert "(Figure 5 of the paper)" in page
+    assert len(re.findall("<td>(?:hit|miss)</td></tr>", page)) == 8
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page)  # it needs nothing but itself
     assert Path("figure5/gradcam.png").read_bytes()[:4] == b"\x89PNG"
     assert b"complementary relation" in Path("figure5/gradcam.svg").read_bytes()
 

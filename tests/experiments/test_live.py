@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from apart import always_tiny, tiny_experiment  # noqa: F401 (fixture)
+from fscil.command import live
 from fscil.command.live import Board, LiveTable
 from fscil.errors import FscilError
 from fscil.experiments.journal import journal
-from fscil.experiments.schedule import Ended
+from fscil.experiments.schedule import Ended, log_file
 from fscil.running.experiment import execute
 
 
@@ -37,6 +38,34 @@ def test_the_board_tells_state_session_accuracy_and_time_left(tmp_path: Path) ->
     assert [row[1] for row in board.rows(9)] == ["finished", "running", "failed"]
     assert [row[0] for row in board.rows(2)] == ["two", "three"]  # what is at work, and what went wrong
     assert re.fullmatch(r"1 running, 1 failed, 1 finished; about \d+ s left", board.in_all())
+
+
+def test_before_a_cell_has_ended_its_steps_tell_how_long_it_takes_at_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, now = tiny_experiment(tmp_path, "cosine"), [1000.0]
+    log = log_file(run)
+    log.parent.mkdir()
+    log.write_text("session 0: base: 900 of 1000 loss 1.0\n")  # of an earlier process
+    board = Board([run], ["one"])
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(live.time, "time", lambda: log.stat().st_mtime)
+    execute(run)
+    board.look()
+    assert board.row(run.folder)[1:5:3] == ("running", "")
+    now[0] += 50
+    with log.open("a") as file:
+        file.write("session 0: base: 100 of 1000 loss 2.0\n")
+    board.look()
+    assert board.row(run.folder)[4] == "> 8 min"  # 900 steps of half a second
+    now[0] += 30
+    with log.open("a") as file:
+        file.write("session 0: base: 400 of 1000 loss 1.5\n")
+    board.look()
+    assert board.row(run.folder)[4] == "> 60 s"  # a step of a tenth, since the first line
+    assert board.in_all() == "1 running; more than 60 s left"
+    board.end(Ended(run, ""))
+    assert board.row(run.folder)[4] == ""
 
 
 def test_a_cell_that_was_begun_before_is_waiting_until_somebody_opens_it(tmp_path: Path) -> None:

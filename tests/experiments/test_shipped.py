@@ -171,44 +171,48 @@ def test_the_plan_counts_features_that_cells_share_once(tmp_path: Path) -> None:
     changes = {**BRIEF, **OF_METHOD["kt_rcnet"], "held_out": 5}
     runs = cells(spread_out(specs.load("trial"), tmp_path, dataset="glyphs", changes=changes))
     first, second, *_ = budget.costs(runs[:3])
-    assert (first.takes_features, second.takes_features) == (False, True)
-    assert first.macs > 0 == second.macs
+    assert (first.takes(budget.REST), second.takes(budget.REST)) == (False, True)
+    assert first.macs > second.macs == second.macs_of(budget.LATER) > 0  # the few images of new classes
     encoders = cells(spread_out(specs.load("strategies"), tmp_path, dataset="glyphs", changes=changes))
-    assert not any(cost.takes_features for cost in budget.costs(encoders[:2]))
+    assert not any(cost.takes(budget.REST) for cost in budget.costs(encoders[:2]))
 
 
 def test_the_plan_counts_what_read_outs_and_lengths_share_once(tmp_path: Path) -> None:
     readings = spread_out(specs.load("trial_length"), tmp_path)
     runs = cells(only(readings, ["arm=RESA-R"]))
     assert [run.config.stop_after for run in runs] == [2, 2, 4, 4, 8, 8, 12, 12]
-    spent: dict[str, float] = {}
+    made: dict[str, int] = {}
 
-    def stage(name: str, macs: float, made_by: str = "") -> dict[str, object]:
-        return {"stage": name, "macs": macs, "seconds": macs, "made_by": made_by}
+    def stage(name: str, macs: int, made_by: str = "") -> dict[str, object]:
+        passes = {"pixels": 32, "trained": 0, "encoded": macs}
+        return {"stage": name, "macs": macs, "seconds": macs, "made_by": made_by, **passes}
 
-    made = [
+    told = [
         budget.cost(
             run,
             {
                 "stages": [
-                    stage("base at 32 px", 100.0),
-                    stage("RESA", 10.0 * run.config.stop_after, "RESA"),
-                    stage("prototypes of B", float(1 + 5 * (run.config.views != "one")), "f1"),
-                    stage("prototypes of C", 1.0),
+                    stage("base at 32 px", 100),
+                    stage("RESA", 10 * run.config.stop_after, "RESA"),
+                    stage("prototypes of B", 1 + 5 * (run.config.views != "one"), "f1"),
+                    stage("prototypes of C", 1),
                 ],
+                "later": [],
+                "bases": {"base": "of this digest"},
                 "memory_bytes": 0,
+                "knows_later": True,
             },
-            spent,
+            made,
         )
         for run in runs
     ]
-    assert [cost.shared for cost in made] == [False, *[True] * 7]
-    assert [cost.macs for cost in made] == [pytest.approx(x) for x in (122, 6, 21, 1, 41, 1, 41, 1)]
+    assert [cost.takes(budget.BASE) for cost in told] == [False, *[True] * 7]
+    assert [cost.macs for cost in told] == [pytest.approx(x) for x in (122, 6, 21, 1, 41, 1, 41, 1)]
 
 
 def test_a_second_net_of_its_own_comes_on_top_of_a_shared_base(tmp_path: Path) -> None:
     changes = {**BRIEF, **OF_METHOD["kt_rcnet"], "held_out": 5, "trains": "encoder"}
     readings = spread_out(specs.load("trial"), tmp_path, dataset="glyphs", changes=changes)
     tied, own = budget.costs(cells(only(readings, ["arm=tied,own", "read_out=paper", "length=short"])))
-    assert (tied.shared, own.shared) == (False, True)
-    assert own.rest_macs > own.base_macs == tied.base_macs
+    assert [part.left for part in own.parts if part.kind == budget.BASE] == [0, 0, 1, 1]  # in two sizes each
+    assert own.macs_of(budget.BASE) == tied.macs_of(budget.BASE) > 0

@@ -39,6 +39,27 @@ def test_a_reconstruction_is_marked_in_every_table(compared: Path) -> None:
     assert "† in part a reconstruction" in (compared / "differences.md").read_text()
 
 
+def test_the_order_is_told_on_the_page_and_in_markdown(compared: Path) -> None:
+    page, text = (compared / "report.html").read_text(), (compared / "differences.md").read_text()
+    assert "Neighbours in the ranking" in page
+    assert "## Neighbours in the ranking" in text
+    assert text.count("| minus the next | pairs |") == 1
+    for told in (page, text):
+        assert "can be told apart" in told
+
+
+def test_figures_of_the_page_take_its_colours_and_files_are_white(compared: Path) -> None:
+    page, file = (compared / "report.html").read_text(), (compared / "figure.svg").read_text()
+    figures = page.split('<div class="figure">')[1:]
+    assert len(figures) == 2
+    for figure in (text.split("</svg>")[0] for text in figures):
+        assert "stroke: currentColor" in figure
+        assert "#000000" not in figure
+        assert 'style="fill: #ffffff' not in figure
+    assert 'style="fill: #ffffff"' in file
+    assert "stroke: #000000" in file
+
+
 @pytest.mark.parametrize("name", ["table.tex", "differences.tex"])
 def test_tables_are_latex(name: str, compared: Path, tmp_path: Path) -> None:
     text = (compared / name).read_text()

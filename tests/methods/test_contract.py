@@ -239,6 +239,15 @@ def test_the_plan_is_what_the_base_session_computes(learned: Learned) -> None:
     assert planned == (pytest.approx(counted, rel=0.02) if learned.name == "meta_fscil" else counted)
 
 
+def test_the_plan_of_later_sessions_is_what_they_compute(learned: Learned) -> None:
+    method = build(learned.name)
+    _, *later = Strict().sessions(method.needs.oracle, method.config.held_out)
+    for session in later:
+        planned = method.plan_new(session)
+        counted = json.loads((learned.folder / f"session-{session.index:02d}.json").read_text())["macs"]
+        assert planned is None or sum(stage_macs(stage, encoder_of(method)) for stage in planned) == counted > 0
+
+
 def test_reads_only_the_images_of_the_session(learned: Learned) -> None:
     assert len(learned.benchmark.doors) >= 2 * len(learned.states)
     assert learned.benchmark.violations == 0

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fscil import report
+from fscil import methods, report, settings
 from fscil.errors import FscilError
+from fscil.nn import encoders
 from fscil.report import published
 from fscil.report.html import charts, confusions
+from fscil.report.reconstructions import OF_METHOD, reconstruction
 from fscil.report.rows import sections
 from fscil.report.runs import TOTAL
 from records import PER_CLASS, Outside, cells_of, make_run, printed, rows_of
@@ -377,6 +379,29 @@ def test_what_a_method_needs_and_what_is_reconstructed_stand_in_the_tables(tmp_p
         assert found == {"topic": tuple(TOLD.values()), "cosine": ("nothing", ""), "older": ("", "")}
     page = report.write_html(files, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "losses and neural gas" in page
+
+
+def test_what_is_known_of_earlier_runs_is_what_the_methods_say():
+    names = methods.names()
+    assert {name: methods.load(name).Method.reconstruction for name in names} == dict.fromkeys(names, "") | OF_METHOD
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [("kt_rcnet", {"pseudo_sessions": 5}), ("icarl", {"reduction.on": True}), ("topic", {}), ("kt_rcnet", {})],
+)
+def test_a_run_that_does_not_tell_is_marked_as_its_method_would_be(method, changes):
+    config = settings.resolve(methods.load(method).Config, method, "glyphs", "small", changes)
+    own = methods.load(method).Method(config, encoders.build(config.encoder, config.pixels)).reconstruction
+    told = {"method": method, "settings": settings.to_dict(config)}
+    assert reconstruction(told) == reconstruction({**told, "reconstruction": ""}) == own
+    assert bool(own) == bool(changes or method == "topic")
+
+
+def test_the_table_of_earlier_results_marks_reconstructions(tmp_path):
+    make_run(tmp_path, method="topic", branches=())
+    assert "topic † · small" in report.table([tmp_path], "md")
+    assert rows_of([tmp_path])[0]["reconstructed"] == OF_METHOD["topic"]
 
 
 def test_runs_that_tell_nothing_of_needs_have_no_column_for_them(tmp_path):

@@ -119,26 +119,36 @@ def _print_shipped() -> None:
 def _print_plan(runs: Sequence["RunSpec"]) -> None:
     from fscil.experiments import budget, folder
 
-    costs, missing = budget.costs(runs), folder.unfinished(runs)
+    planner, missing = budget.Planner(), folder.unfinished(runs)
+    costs = planner.costs(runs)
+    kinds = (budget.BASE, budget.REST, budget.LATER)
     rows = (
         (
             _name(cost.run),
             "to do" if cost.run in missing else "finished",
-            "shared" if cost.shared else f"{cost.base_macs / 1e15:.4f}",
-            "shared" if cost.takes_features else f"{cost.rest_macs / 1e15:.4f}",
+            *("shared" if cost.takes(kind) else f"{cost.macs_of(kind) / 1e15:.4f}" for kind in kinds),
             f"{cost.memory_bytes / 2**30:.1f}",
             show.duration(cost.seconds),
         )
         for cost in costs
     )
-    show.table(("cell", "state", "PMAC of its base", "PMAC of the rest", "GiB", "time"), rows, numbers=4)
-    left = [cost for cost in costs if cost.run in missing]
+    columns = ("PMAC of its base", "rest of session 0", "later sessions", "GiB", "time")
+    show.table(("cell", "state", *columns), rows, numbers=5)
+    left = planner.costs(missing, finished=[run for run in runs if run not in missing])
     show.say("")
     for title, part in (("in all", costs), ("to do", left)):
         macs, seconds = sum(cost.macs for cost in part), sum(cost.seconds for cost in part)
         show.say(f"{title:8}{len(part)} cells, {macs / 1e15:.4f} PMAC, about {show.duration(seconds)} on this machine")
-    show.say("Base sessions only: later sessions and tests come on top. A base that cells of one method share counts")
-    show.say("once; one that several methods share counts for each of them, but is trained once.")
+    show.say("All sessions; what cells share counts once. The time includes tests, whose compute does not count.")
+    silent = sorted({cost.run.method for cost in costs if not cost.knows_later})
+    if silent:
+        show.say(f"Not counted: later sessions of {', '.join(silent)}, which are known when they begin.")
+    if any(_trains_map(cost.run) for cost in costs):
+        show.say("Not counted: the steps of a map, which pass no image through an encoder.")
+
+
+def _trains_map(run: "RunSpec") -> bool:
+    return getattr(run.config, "trains", "") == "map"
 
 
 def _affordable(runs: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:
@@ -146,7 +156,8 @@ def _affordable(runs: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:
     from fscil.experiments import budget, folder
 
     missing = folder.unfinished(runs)
-    fitting = budget.fitting(budget.costs(missing), pmac * 1e15)
+    costs = budget.Planner().costs(missing, finished=[run for run in runs if run not in missing])
+    fitting = budget.fitting(costs, pmac * 1e15)
     left_out = [run for run in missing if run not in fitting]
     for run in left_out:
         show.say(f"left out, beyond the budget of {pmac:g} PMAC: {_name(run)}")

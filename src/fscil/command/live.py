@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fscil.experiments.schedule import Ended
     from fscil.running.experiment import RunSpec
 
+STEP = re.compile(r"^(session \d+: .+): (\d+) of (\d+)", re.MULTILINE)  # as `Bar` writes it into a log
 SECONDS = 2.0  # between two looks at the run folders
 COLUMNS = ("cell", "state", "session", "accuracy", "time left")
 WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
@@ -33,6 +35,27 @@ class Progress(NamedTuple):
     sessions: int
     planned: int
     accuracy: float | None
+
+
+class Step(NamedTuple):
+    """How far a stage of training was when its process told of it."""
+
+    stage: str
+    done: int
+    total: int
+    at: float  # seconds of the clock
+
+
+def last_step(log: Path, start: int) -> Step | None:
+    """The last step that the log of a cell tells of, behind its first `start` bytes."""
+    try:
+        with log.open("rb") as file:
+            file.seek(start)
+            told = STEP.findall(file.read().decode("utf-8", "replace"))
+            at = time.time() - log.stat().st_mtime
+    except OSError:  # nobody has told anything yet
+        return None
+    return Step(told[-1][0], int(told[-1][1]), int(told[-1][2]), time.monotonic() - max(0.0, at)) if told else None
 
 
 def progress(folder: Path) -> Progress:
@@ -52,6 +75,11 @@ class Board:
     """What is known about each cell."""
 
     def __init__(self, runs: Sequence[RunSpec], names: Sequence[str]):
+        from fscil.experiments.schedule import log_file
+
+        self.logs = {run.folder: log_file(run) for run in runs}
+        self.told = {folder: log.stat().st_size if log.exists() else 0 for folder, log in self.logs.items()}  # before
+        self.steps: dict[Path, tuple[Step, Step]] = {}  # the first and the last one known of the stage at work
         self.names = {run.folder: name for run, name in zip(runs, names, strict=True)}
         self.states = dict.fromkeys(self.names, WAITING)
         self.reached = dict.fromkeys(self.names, Progress(0, 0, None))
@@ -66,6 +94,14 @@ class Board:
                 self.reached[folder] = progress(folder)
                 if state == WAITING and self._at_work(folder):
                     self.states[folder], self.began[folder] = RUNNING, time.monotonic()
+                if self.states[folder] == RUNNING:
+                    self._follow(folder)
+
+    def _follow(self, folder: Path) -> None:
+        step = last_step(self.logs[folder], self.told[folder])
+        if step:
+            first, _ = self.steps.get(folder, (step, step))
+            self.steps[folder] = (first if first.stage == step.stage else step, step)
 
     def _at_work(self, folder: Path) -> bool:
         """Whether somebody has opened the run since; asking for its lock might take it away from who begins."""
@@ -85,13 +121,24 @@ class Board:
             return None
         return max(0.0, sum(self.took) / len(self.took) - (time.monotonic() - self.began[folder]))
 
+    def of_stage(self, folder: Path) -> float | None:
+        """Seconds until the stage at which a running cell trains ends, by the steps that it has made so far."""
+        if self.states[folder] != RUNNING or folder not in self.steps:
+            return None
+        first, last = self.steps[folder]
+        began = Step(first.stage, 0, first.total, self.began[folder])  # as long as there is one step alone
+        before = first if last.done > first.done else began
+        a_step = (last.at - before.at) / max(1, last.done - before.done)
+        return max(0.0, (last.total - last.done) * a_step - (time.monotonic() - last.at))
+
     def in_all(self) -> str:
         """One line about all cells."""
         counts = {state: list(self.states.values()).count(state) for state in ORDER}
         running = counts[RUNNING] or 1
         text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
         if not self.took:
-            return text
+            stages = [left for folder in self.states if (left := self.of_stage(folder)) is not None]
+            return f"{text}; more than {duration(max(stages))} left" if stages else text
         mean = sum(self.took) / len(self.took)
         seconds = mean * counts[WAITING] / running + max((self.left(f) or 0.0 for f in self.states), default=0.0)
         return f"{text}; about {duration(seconds)} left"
@@ -104,10 +151,12 @@ class Board:
         return [self.row(folder) for folder in shown]
 
     def row(self, folder: Path) -> tuple[str, ...]:
-        at, left = self.reached[folder], self.left(folder)
+        at, left, stage = self.reached[folder], self.left(folder), self.of_stage(folder)
         sessions = f"{at.sessions} of {at.planned}" if at.planned else ""
         accuracy = "" if at.accuracy is None else f"{at.accuracy:.2f}"
-        return self.names[folder], self.states[folder], sessions, accuracy, "" if left is None else duration(left)
+        bound = "" if stage is None else f"> {duration(stage)}"  # what comes behind it is not known
+        time_left = bound if left is None else duration(left)
+        return self.names[folder], self.states[folder], sessions, accuracy, time_left
 
 
 class LiveTable:

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, keeps_pixels, rearrangement, windows
 from fscil.data.pictures import centre, damage, upright_rgb
 from fscil.errors import FscilError
+from fscil.running.devices import usable_cores
 
 __all__ = ["Augment", "FileImages", "Framing", "Images", "Ingredients", "TensorImages", "cut_picture", "decode"]
 
@@ -161,12 +162,12 @@ def _taken(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 class FileImages(Images):
-    """Images in files, decoded by worker processes (0: in this process)."""
+    """Images in files, decoded by worker processes (0: in this process), at most one for each core there is to use."""
 
     def __init__(self, paths: Sequence[str | Path], labels: Tensor, workers: int = 2, device: torch.device = CPU):
         self.paths = tuple(map(str, paths))
         self.labels = labels.long()
-        self.workers, self.device = workers, device
+        self.workers, self.device = min(workers, usable_cores()), device
 
     def select(self, indices: Tensor | Sequence[int]) -> "FileImages":
         indices = torch.as_tensor(indices, dtype=torch.int64)

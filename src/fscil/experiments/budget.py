@@ -1,54 +1,81 @@
-"""What an experiment will cost: the base sessions of all its cells, what cells share counted once."""
+"""What an experiment will cost: all sessions of all its cells, with what cells share counted once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from fscil.experiments.cells import OF_SHOTS
-from fscil.methods.shared.base import DECIDED_BY, OWN_BASE
-from fscil.running.experiment import RunSpec, plan
+from fscil.methods.shared.method import OF_F1
+from fscil.running.experiment import RunSpec, plan_all
+from fscil.running.planning import TESTS
 from fscil.settings import to_dict
 
-BASE = "base"  # how the names of stages begin that train a base
+BASE, REST, LATER = "base", "rest", "later"  # a trained base; the rest of its session; later sessions and tests
+OF_F2 = ("start", "start_weights")  # settings that decide a second encoder which stands still, beside the bases
+
+
+class Part(NamedTuple):
+    """A stage of a cell: what it costs alone, and the share of it that is left behind what was made before."""
+
+    kind: str
+    left: float  # 0: all of it is taken over, 1: nothing is
+    macs: float
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Multiply-adds and seconds of a cell: of its base, and of what it computes itself of its base session."""
+    """What a cell costs on top of the cells before it."""
 
     run: RunSpec
-    shared: bool  # whether an earlier cell trains the same base
-    takes_features: bool  # whether what its encoders see, the most of the rest, was computed for an earlier cell
-    base_macs: float
-    rest_macs: float
-    base_seconds: float
-    rest_seconds: float
+    parts: tuple[Part, ...]
     memory_bytes: float
+    knows_later: bool  # whether the learning of later sessions is counted
+
+    def macs_of(self, kind: str) -> float:
+        return sum(part.left * part.macs for part in self.parts if part.kind == kind)
+
+    def takes(self, kind: str) -> bool:
+        """Whether there is such a part, and all of it is taken over from earlier cells."""
+        own = [part for part in self.parts if part.kind == kind]
+        return bool(own) and not any(part.left for part in own)
 
     @property
     def macs(self) -> float:
-        return self.rest_macs + self.base_macs * (not self.shared)
+        return sum(part.left * part.macs for part in self.parts)
 
     @property
     def seconds(self) -> float:
-        return self.rest_seconds + self.base_seconds * (not self.shared)
+        return sum(part.left * part.seconds for part in self.parts)
+
+
+class Planner:
+    """Plans cells; those with the same method and settings are timed once, whatever their seed."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, Mapping[str, Any]] = {}
+
+    def plan(self, run: RunSpec) -> Mapping[str, Any]:
+        settings = json.dumps([run.method, to_dict(run.config), to_dict(run.protocol)])
+        if settings not in self.plans:
+            self.plans[settings] = plan_all(run)
+        return self.plans[settings]
+
+    def costs(self, runs: Sequence[RunSpec], finished: Sequence[RunSpec] = ()) -> list[Cost]:
+        """The cost of each cell, in this order, behind those that are finished and have left what can be shared."""
+        made: dict[str, int] = {}
+        for run in finished:
+            cost(run, self.plan(run), made)
+        return [cost(run, self.plan(run), made) for run in runs]
 
 
 def costs(runs: Sequence[RunSpec]) -> list[Cost]:
-    """The cost of each cell; cells with the same method and settings are timed once, whatever their seed and shots."""
-    plans: dict[str, Mapping[str, Any]] = {}
-    spent: dict[str, float] = {}
-    made = []
-    for run in runs:
-        settings = json.dumps([run.method, to_dict(run.config)])
-        if settings not in plans:
-            plans[settings] = plan(run)
-        made.append(cost(run, plans[settings], spent))
-    return made
+    """The cost of each cell, in this order, where none is finished."""
+    return Planner().costs(runs)
 
 
 def fitting(costs: Sequence[Cost], macs: float) -> list[RunSpec]:
@@ -57,47 +84,66 @@ def fitting(costs: Sequence[Cost], macs: float) -> list[RunSpec]:
     return [cost.run for cost, total in zip(costs, sums, strict=True) if total <= macs]
 
 
-def cost(run: RunSpec, planned: Mapping[str, Any], spent: dict[str, float]) -> Cost:
-    """The cost of a cell behind others; `spent` tells what these computed, by what decides it, and learns of this."""
-    base = base_of(run)
-    seen = f"features {base} {to_dict(run.config).get('start')}"
-    shared, takes_features = base in spent, seen in spent and run.keeps_features
-    spent |= {base: 1.0, seen: 1.0}
-    macs, seconds = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}  # of the base, and of the rest
-    for stage in planned["stages"]:
-        of_base = stage["stage"].startswith(BASE) and not stage["stage"].startswith(OWN_BASE)
-        share = 1.0 if of_base else _left(stage, run, base, spent, takes_features)
-        macs[of_base] += share * stage["macs"]
-        seconds[of_base] += share * stage["seconds"]
-    return Cost(
-        run,
-        shared,
-        takes_features,
-        base_macs=macs[True],
-        rest_macs=macs[False],
-        base_seconds=seconds[True],
-        rest_seconds=seconds[False],
-        memory_bytes=float(planned["memory_bytes"]),
-    )
+def cost(run: RunSpec, planned: Mapping[str, Any], made: dict[str, int]) -> Cost:
+    """The cost of a cell behind those that have `made` something, to which it adds what it makes.
+
+    `made` tells how many forward passes a stage had, by its identity: a short one is the beginning of a longer one.
+    """
+    parts = []
+    for kind, stage, identity in stages(run, planned):
+        passes, before = 3 * stage["trained"] + stage["encoded"], made.get(identity, 0)
+        left = max(0.0, 1 - before / passes) if passes else 0.0
+        parts.append(Part(kind, left, float(stage["macs"]), float(stage["seconds"])))
+        if identity:
+            made[identity] = max(before, passes)
+    return Cost(run, tuple(parts), float(planned["memory_bytes"]), planned["knows_later"])
 
 
-def _left(stage: Mapping[str, Any], run: RunSpec, base: str, spent: dict[str, float], takes_features: bool) -> float:
-    """The share of a stage that earlier cells have not computed."""
-    own = stage["stage"].startswith(OWN_BASE)
-    if takes_features and not own:
-        return 0.0
-    maker = f"{stage['stage']} {to_dict(run.config).get('start_weights')}" if own else stage["made_by"]
-    if not (maker and stage["macs"] and (own or run.keeps_trained)):
-        return 1.0
-    key = f"{maker} {base}"
-    before, macs = spent.get(key, 0.0), float(stage["macs"])
-    spent[key] = max(before, macs)
-    return max(0.0, 1 - before / macs)
+def stages(run: RunSpec, planned: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Every stage of a run: its kind, what it costs, and what cells that share it have in common; empty: none do."""
+    bases, sessions = planned["bases"], base_sessions(run)
+    for place, stage in enumerate(planned["stages"]):
+        base = base_of(stage["stage"], bases)
+        if base:
+            yield BASE, stage, json.dumps(["base", bases[base], stage["stage"], run.seed, sessions])
+        elif run.shares_base:  # all of its base session, where only later shots differ
+            yield REST, stage, session_identity(run, str(place))
+        else:
+            yield REST, stage, shared_identity(run, stage, planned)
+    for stage in planned["later"]:
+        if stage["stage"] == TESTS and run.shares_base:
+            yield LATER, stage, session_identity(run, TESTS)
+        else:
+            yield LATER, stage, shared_identity(run, stage, planned) if stage["stage"] == TESTS else ""
 
 
-def base_of(run: RunSpec) -> str:
-    """What decides a base; the method too, since not all methods train the same classifier."""
-    settings, protocol = to_dict(run.config), to_dict(run.protocol)
-    own = [settings.get(name) for name in DECIDED_BY]
-    sessions = {name: value for name, value in protocol.items() if name not in OF_SHOTS}
-    return json.dumps([run.method, run.seed, own, sessions], sort_keys=True)
+def session_identity(run: RunSpec, place: str) -> str:
+    """What decides a stage of a run that differs from others in later shots alone."""
+    return json.dumps(["session", run.method, to_dict(run.config), run.seed, base_sessions(run), place])
+
+
+def shared_identity(run: RunSpec, stage: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
+    """What decides a stage that the cache of the experiment keeps: f2 behind its training, features of encoders."""
+    made_by, bases, sessions = stage["made_by"], planned["bases"], base_sessions(run)
+    trained = any(base_of(other["stage"], bases) for other in planned["stages"])
+    seed = run.seed if trained else None  # encoders that are given see the same, whatever the seed
+    if made_by == OF_F1:
+        kept = run.keeps_features or run.keeps_base_features
+        return json.dumps([OF_F1, bases.get("base"), stage["pixels"], seed, sessions]) if kept else ""
+    if run.keeps_features and not stage["trained"]:
+        begun = [to_dict(run.config).get(name) for name in OF_F2]
+        what = [stage["stage"], stage["pixels"], made_by]
+        return json.dumps(["features", bases, begun, what, run.seed if made_by else seed, sessions])
+    if run.keeps_trained and made_by:
+        return json.dumps(["f2", run.method, stage["stage"], made_by, run.seed, sessions])
+    return ""
+
+
+def base_of(stage: str, bases: Mapping[str, str]) -> str:
+    """The name of the base that a stage trains; empty where it trains none that others may share."""
+    return next((name for name in bases if stage.startswith(f"{name} at ")), "")
+
+
+def base_sessions(run: RunSpec) -> dict[str, Any]:
+    """What of the protocol decides the base session."""
+    return {name: value for name, value in to_dict(run.protocol).items() if name not in OF_SHOTS}

@@ -27,6 +27,7 @@ METRICS: dict[str, Callable[[RunMetrics], float]] = {
     "new": lambda curve: curve.sessions[-1].new,
 }
 Values = dict[str, RunMetrics]  # by repetition
+Key = tuple[str, str]  # arm and point of a line
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,10 @@ class Line:
 
 def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Mapping[Path, Record]) -> list[Line]:
     """A line for each arm at each point of which at least one run is finished, in the order of the experiment."""
-    groups: dict[tuple[str, str], Values] = {}
-    names: dict[tuple[str, str], str] = {}
-    for reading in readings:
-        key = reading.arm.name, json.dumps(reading.point)
-        names.setdefault(key, line_name(reading, len(experiment.arms)))
-        if reading.run.folder in records:
-            names[key] = names[key].removesuffix(DAGGER) + mark(records[reading.run.folder])
-            curve = curve_of(reading, records[reading.run.folder])
-            groups.setdefault(key, {})[json.dumps(reading.repetition)] = curve
+    groups, names = gathered(readings, records, len(experiment.arms))
     lines = []
     beside = {arm.name: published_average(arm, readings[0].run.dataset) for arm in experiment.arms}
-    for key in filter(groups.__contains__, names):
+    for key in groups:
         other = reference_of(key, experiment, list(names))
         own, base = groups[key], groups.get(other, {}) if other != key else {}
         place = {"name": names[key], "arm": key[0], "point": json.loads(key[1])}
@@ -70,7 +63,23 @@ def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Ma
     return lines
 
 
-def reference_of(key: tuple[str, str], experiment: Experiment, keys: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def gathered(
+    readings: Sequence[Reading], records: Mapping[Path, Record], arms: int
+) -> tuple[dict[Key, Values], dict[Key, str]]:
+    """The finished repetitions of each line, and the names of all lines, in the order of the experiment."""
+    groups: dict[Key, Values] = {}
+    names: dict[Key, str] = {}
+    for reading in readings:
+        key = reading.arm.name, json.dumps(reading.point)
+        names.setdefault(key, line_name(reading, arms))
+        if reading.run.folder in records:
+            names[key] = names[key].removesuffix(DAGGER) + mark(records[reading.run.folder])
+            curve = curve_of(reading, records[reading.run.folder])
+            groups.setdefault(key, {})[json.dumps(reading.repetition)] = curve
+    return {key: groups[key] for key in names if key in groups}, names
+
+
+def reference_of(key: Key, experiment: Experiment, keys: Sequence[Key]) -> Key:
     """The reference arm at the same point; where there is one arm alone, its first point."""
     if len(experiment.arms) == 1:
         return keys[0]
@@ -125,12 +134,12 @@ def markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
         *filter(None, [experiment.note]),
         "Percent of test images. Avg: mean over the sessions; last, base, new: after the last session. "
         "n: finished repetitions; ±: one standard deviation over them.",
-        _table(titles, table),
+        plain_markdown(titles, table),
         *([f"{RECONSTRUCTED}."] if any(line.name.endswith(DAGGER) for line in lines) else []),
         "## Paired differences",
         "Mean of the differences of runs with the same seed (and draw or order), with Student's 95 % interval. An "
         "interval that excludes 0 speaks for a difference. Many lines: some exclude it by chance.",
-        _table(["", "minus", "pairs", *METRICS], gaps)
+        plain_markdown(["", "minus", "pairs", *METRICS], gaps)
         if gaps
         else "No two lines have a finished repetition in common.",
     ]
@@ -164,7 +173,7 @@ def comma_separated(lines: Sequence[Line]) -> str:
     return text.getvalue()
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def plain_markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = ["---", *["---:"] * (len(titles) - 1)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rule, *rows))
 

@@ -27,6 +27,7 @@ MARKERS = "osD^vPX"
 SHOWN = ("Avg", "new")  # metrics of heat maps and differences
 CURVES = ("Avg", "base", "new")
 INCHES = 0.28  # of a line
+DARK = "#111111"  # ink on a bright cell, also where a dark page makes black bright
 
 
 def drawn(experiment: Experiment, lines: Sequence[Line]) -> dict[str, Figure]:
@@ -55,7 +56,7 @@ def heat_maps(axes: Sequence[str], lines: Sequence[Line]) -> Figure:
         best = max((value for value in means.values() if not isnan(value)), default=float("nan"))
         for row, column in product(range(len(down)), range(len(across))):
             value = grid[row][column]
-            weight, ink = "bold" if value == best else "normal", "black" if shades.norm(value) > 0.6 else "white"
+            weight, ink = "bold" if value == best else "normal", DARK if shades.norm(value) > 0.6 else "white"
             text = "" if isnan(value) else f"{value:.2f}"
             plane.text(column, row, text, ha="center", va="center", color=ink, weight=weight)
         plane.set_xticks(range(len(across)), [value_text(value) for value in across])
@@ -79,7 +80,9 @@ def curves(axis: str, lines: Sequence[Line]) -> Figure:
             plane.fill_between(at, low, high, color=look["color"], alpha=0.18, linewidth=0)
         plane.set(xlabel=axis, ylabel="% of test images", title=metric)
         plane.grid(alpha=0.3)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(arms))
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(arms), frameon=False
+    )
     return figure
 
 
@@ -96,7 +99,7 @@ def dots(lines: Sequence[Line]) -> Figure:
         plane.plot(*zip(*published, strict=True), "D", mfc="none", color=COLOURS[1], linestyle="", label="published")
     _name_lines(plane, lines)
     plane.set_xlabel("Avg, % of test images")
-    figure.legend(loc="outside lower center", ncols=2)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -112,7 +115,7 @@ def intervals(lines: Sequence[Line]) -> Figure:
             sure = not isnan(gap.low) and (gap.low > 0 or gap.high < 0)
             if not isnan(gap.low):
                 plane.plot([gap.low, gap.high], [place, place], color=COLOURS[0])
-            plane.plot(gap.mean, place, "o", color=COLOURS[0], mfc=COLOURS[0] if sure else "white")
+            plane.plot(gap.mean, place, "o", color=COLOURS[0], mfc=COLOURS[0] if sure else "none")
         plane.set_xlabel(f"{metric}: points above {beside}")
         plane.grid(axis="x", alpha=0.3)
     _name_lines(figure.axes[0], lines)
@@ -129,8 +132,14 @@ def files(figures: Mapping[str, Figure]) -> dict[str, bytes]:
     return {f"{name}.{kind}": _rendered(figure, kind) for name, figure in figures.items() for kind in ("svg", "png")}
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
-    content = io.BytesIO()
+def for_page(figures: Mapping[str, Figure]) -> dict[str, str]:
+    """Each figure as a part of an HTML page, by name: without a ground of its own, and black becomes the page's ink."""
+    texts = {name: _rendered(figure, "svg", transparent=True).decode() for name, figure in figures.items()}
+    return {name: text[text.index("<svg") :].replace("#000000", "currentColor") for name, text in texts.items()}
+
+
+def _rendered(figure: Figure, kind: str, transparent: bool = False) -> bytes:
+    content, nothing = io.BytesIO(), {"Date": None} if kind == "svg" else {"Software": None}
     with rc_context({"svg.hashsalt": "fscil"}):  # the same numbers make the same file
-        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        figure.savefig(content, format=kind, dpi=150, metadata=nothing, transparent=transparent)
     return content.getvalue()

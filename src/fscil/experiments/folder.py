@@ -8,7 +8,7 @@ from typing import Any
 
 from fscil import report
 from fscil.errors import FscilError
-from fscil.experiments import figures
+from fscil.experiments import figures, ranking
 from fscil.experiments.cells import Reading, Surroundings, cells
 from fscil.experiments.differences import comma_separated, comparisons, latex, markdown
 from fscil.experiments.page import opening
@@ -81,16 +81,19 @@ def write_results(experiment: Experiment, readings: Sequence[Reading], out: Path
     records = {run.folder: there for run in cells(readings) if (there := record(run)) and there.learning}
     if not records:
         return []
-    lines = comparisons(experiment, readings, {folder: r for folder, r in records.items() if r.complete})
-    pictures = figures.files(figures.drawn(experiment, lines))
-    page = report.write_html(records, out / "report.html", opening(experiment, lines, pictures))
+    complete = {folder: r for folder, r in records.items() if r.complete}
+    lines = comparisons(experiment, readings, complete)
+    order = ranking.neighbours(experiment, readings, complete)
+    drawn = figures.drawn(experiment, lines)
+    top = opening(experiment, lines, order, figures.for_page(drawn))
+    page = report.write_html(records, out / "report.html", top)
     tables = [report.write_table(records, style, out / name) for style, name in TABLES.items()]
     texts = {
-        "differences.md": markdown(experiment, lines),
+        "differences.md": markdown(experiment, lines) + ranking.markdown(order),
         "differences.csv": comma_separated(lines),
         "differences.tex": latex(lines),
     }
-    files = {**{name: text.encode() for name, text in texts.items()}, **pictures}
+    files = {**{name: text.encode() for name, text in texts.items()}, **figures.files(drawn)}
     for name, content in files.items():
         write_bytes(out / name, content)
     return [page, *tables, *(out / name for name in files)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,24 @@ from fscil import data, methods
 from fscil.data import Protocol
 from fscil.data.sessions import Benchmark
 from fscil.errors import FscilError
-from fscil.experiments.figures import files
+from fscil.experiments.figures import files, for_page
+from fscil.experiments.page import picture, plain_table
 from fscil.files import write_bytes
 from fscil.methods.shared.method import Frozen
 from fscil.nn import encoders
 from fscil.nn.gradcam import heat
+from fscil.report.html.blocks import card
+from fscil.report.html.page import document
+from fscil.report.published import dataset_title
 from fscil.running.runfolder import RunFolder
 from fscil.settings import from_dict
 
 NAME = "gradcam"
 EACH = 4  # old classes, and as many new ones; half of them hits, where there are any
+MEANING = (
+    "Heat: where the score of the true class comes from, by Grad-CAM, in the base relation, the complementary relation "
+    "and both together, each minus its mean over the classes. So few images show no rate."
+)
 ROWS = ("image", "base relation", "complementary relation", "both")
 
 
@@ -39,7 +49,7 @@ class Example:
 
 
 def draw(folder: Path, root: Path | None, out: Path) -> list[Path]:
-    """Writes the figure of a run folder as SVG and PNG; gives the files."""
+    """Writes the figure of a run folder as a page, as SVG and as PNG; gives the files."""
     run = RunFolder(folder, writable=False)
     facts = run.described()
     if not facts:
@@ -48,10 +58,24 @@ def draw(folder: Path, root: Path | None, out: Path) -> list[Path]:
     last = sessions.session_count - 1
     method = restored(run, facts, last)
     shown = examples(run.predictions(last), sessions.first_seen)
-    written = [out / name for name in (f"{NAME}.svg", f"{NAME}.png")]
-    for file, content in zip(written, files({NAME: figure(method, sessions, shown)}).values(), strict=True):
-        write_bytes(file, content)
-    return written
+    drawn = {NAME: figure(method, sessions, shown)}
+    contents = {f"{NAME}.html": page(facts, sessions, shown, for_page(drawn)[NAME]).encode(), **files(drawn)}
+    for name, content in contents.items():
+        write_bytes(out / name, content)
+    return [out / name for name in contents]
+
+
+def page(facts: Mapping[str, Any], sessions: Benchmark, shown: Sequence[Example], svg: str) -> str:
+    """The figure with what it shows, as an HTML file that needs nothing but itself."""
+    names = sessions.class_names
+    rows = [
+        [names[example.truth], _age(example), names[example.answer], "hit" if _hit(example) else "miss"]
+        for example in shown
+    ]
+    run = f"{facts['method']} · {facts['recipe']}, seed {facts['seed']}, {dataset_title(facts['dataset'])}"
+    table = plain_table(["class", "learned in the", "taken for", ""], rows)
+    note = f'<p class="note">{escape(MEANING)}</p>'
+    return document("Where the relations look", card(f"{run} (Figure 5 of the paper)", picture(svg), note, table))
 
 
 def restored(run: RunFolder, facts: dict[str, Any], last: int) -> Frozen:
@@ -98,7 +122,7 @@ def figure(method: Frozen, sessions: Benchmark, shown: list[Example]) -> Figure:
         place = method.classes.index(example.truth)
         maps = [None, *(heat(parts, x[None], place) for parts in ([B], [C], [B, C]))]
         for plane, drawn in zip(planes[:, column], maps, strict=True):
-            plane.imshow(picture(x, framing.mean, framing.std))
+            plane.imshow(unnormalised(x, framing.mean, framing.std))
             if drawn is not None:
                 plane.imshow(drawn, cmap="inferno", alpha=0.55, vmin=0, vmax=1)
             plane.set(xticks=[], yticks=[])
@@ -108,7 +132,7 @@ def figure(method: Frozen, sessions: Benchmark, shown: list[Example]) -> Figure:
     return drawing
 
 
-def picture(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> np.ndarray:
+def unnormalised(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> np.ndarray:
     """A normalised image (3, p, p) as (p, p, 3), values 0..1."""
     plain: np.ndarray = (x.permute(1, 2, 0) * torch.tensor(std) + torch.tensor(mean)).clamp(0, 1).numpy()
     return plain
@@ -116,5 +140,13 @@ def picture(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> np.nd
 
 def caption(example: Example, names: tuple[str, ...]) -> str:
     kind = "new" if example.new else "old"
-    taken = "hit" if example.truth == example.answer else f"taken for\n{names[example.answer]}"
+    taken = "hit" if _hit(example) else f"taken for\n{names[example.answer]}"
     return f"{kind}: {names[example.truth]}\n{taken}"
+
+
+def _hit(example: Example) -> bool:
+    return example.truth == example.answer
+
+
+def _age(example: Example) -> str:
+    return "later sessions" if example.new else "base session"

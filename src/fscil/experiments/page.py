@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from fscil.experiments import ranking
 from fscil.experiments.differences import METRICS, Line, interval_text, spread_text
+from fscil.experiments.ranking import Neighbours
 from fscil.experiments.specs import Experiment
 from fscil.report.html.blocks import card, folded
 
@@ -16,22 +18,17 @@ MEANING = (
 )
 
 
-def opening(experiment: Experiment, lines: Sequence[Line], pictures: Mapping[str, bytes]) -> str:
-    """Cards with the figure in the form of the paper, the differences, and the published numbers beside."""
-    svg = {name.removesuffix(".svg"): inline(content) for name, content in pictures.items() if name.endswith(".svg")}
+def opening(experiment: Experiment, lines: Sequence[Line], order: Sequence[Neighbours], svg: Mapping[str, str]) -> str:
+    """Cards with the figure in the form of the paper, the published numbers beside, the differences, and the order."""
     where = f" ({experiment.shows} of the paper)" if experiment.shows else ""
     note = f'<p class="note">{escape(experiment.note)}</p>' if experiment.note else ""
     cards = [card(f"{experiment.title or experiment.name}{where}", picture(svg.get("figure", "")), note, table(lines))]
     if "differences" in svg:
         explained = f'<p class="note">{MEANING}</p>'
         cards.append(card("Paired differences", picture(svg["differences"]), explained, gaps(lines)))
+    if order:
+        cards.append(card("Neighbours in the ranking", *told_order(order)))
     return "".join(cards)
-
-
-def inline(svg: bytes) -> str:
-    """An SVG file as a part of a page."""
-    text = svg.decode()
-    return text[text.index("<svg") :]
 
 
 def picture(svg: str) -> str:
@@ -55,6 +52,14 @@ def gaps(lines: Sequence[Line]) -> str:
         if line.gaps
     ]
     return folded("The numbers", plain_table(["", "minus", "pairs", *METRICS], rows))
+
+
+def told_order(order: Sequence[Neighbours]) -> list[str]:
+    """Which neighbours can be told apart, and by which numbers."""
+    sentences = [f"<p>{escape(sentence)}</p>" for sentence in ranking.sentences(order)]
+    numbers = plain_table(ranking.TITLES, [pair.cells for pair in order])
+    explained = f'<p class="note">{escape(ranking.MEANING)}</p>'
+    return [*sentences, folded("The numbers", numbers, unfolded=len(order) <= FEW_LINES), explained]
 
 
 def plain_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

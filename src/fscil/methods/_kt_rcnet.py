@@ -17,7 +17,7 @@ from fscil.data.sessions import Session
 from fscil.errors import FscilError
 from fscil.methods.shared.balance import check_held_out
 from fscil.methods.shared.base import OWN_BASE, base_plan, check_another, label_rows
-from fscil.methods.shared.method import PlannedStage
+from fscil.methods.shared.method import OF_F1, PlannedStage
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
 from fscil.settings import to_dict
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Config, Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
-OF_F1 = "f1"  # what f1 sees of the base images; views are nested, so the most views hold those of the others
 AFTER_TRAINING = ("new_bonus", "complement_weight", "statistics", "refit_scale")  # settings that come into play then
 READ_OUT = ("views", "shrinkage", "unit_means")
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
@@ -50,6 +49,20 @@ def decides_f2(c: Config) -> dict[str, Any]:
     early = c.whiten_first or c.uses_W1  # W1 depends on how B reads
     late = {*AFTER_TRAINING, *(() if early else READ_OUT)}
     return {name: value for name, value in to_dict(c).items() if name not in late}
+
+
+def check_choices(c: Config) -> None:
+    """Refuses settings that contradict each other."""
+    if c.W1 == "learned" and c.shrinkage < 1:
+        raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
+    if c.whiten_first and c.shrinkage == 1:
+        raise FscilError("whiten_first whitens by --shrinkage, which is 1 (none): lower it, or omit --whiten_first")
+    if c.start == "weights" and not (c.start_weights or c.weights):
+        raise FscilError("start weights begins f2 with --weights, which are not given: give them, or set --start f1")
+    if c.distil and c.start != "own":
+        raise FscilError("distil is for a base session of f2, which has none; set --start own or --distil 0")
+    if c.complement == "resa" and not (c.global_weight or c.local_weight):
+        raise FscilError("global_weight and local_weight are both 0: RESA has no loss; raise one of them")
 
 
 def check_base(method: Method, base: Session) -> None:
@@ -130,23 +143,26 @@ def planned(method: Method, base: Session) -> list[PlannedStage]:
     stages = base_plan(c.base, p, n)
     if c.start == "own":
         stages += base_plan(c.base, p, n, OWN_BASE, c.distil > 0)
-    stages += encoded("whitening of C", p, views * n * c.whiten_first)
-    stages += encoded("W1 and W2", small, (1 + c.uses_W1) * n, f"start at {small} px" if c.start == "f1" else "")
+    as_start = OF_F1 if c.start == "f1" else ""
+    stages += encoded("whitening of C", p, views * n * c.whiten_first, as_start)
+    stages += encoded("W1 and W2", small, (1 + c.uses_W1) * n, as_start)
     stages += encoded("scale", small, held_out * (not c.feature_scale))
     stages += arm_plan(method, base, small)
     stages += encoded("batch statistics", p, n * (c.statistics == "upright"))
-    as_f1 = c.complement == "tied" and c.start == "f1" and c.statistics == "trained"
     stages += encoded("prototypes of B", p, method.branches[0].passes * n, OF_F1)
-    stages += encoded("prototypes of C", p, views * n, OF_F1 if as_f1 else "")
+    stands = c.statistics == "trained" and (c.complement == "tied" or c.trains == "map")
+    stages += encoded("prototypes of C", p, views * n, as_start if stands else "")
     fitted = views * held_out * c.fits_scale_again + 2 * views * held_out * (not c.complement_weight)
     return stages + encoded("fitted on held-out images", p, fitted)
 
 
 def arm_plan(method: Method, base: Session, pixels: int) -> list[PlannedStage]:
     """What complementary learning computes; one that stops early is the beginning of one that does not."""
-    whole = json.dumps({**decides_f2(method.config), "stop_after": 0}, sort_keys=True)
-    shared = method.config.trains != "map"
-    return [replace(s, made_by=f"{s.stage} {whole}" if shared else "") for s in _arm_stages(method, base, pixels)]
+    c = method.config
+    mixed = f"{c.twins} {c.mix}" if c.asks_for_twins and c.twins in ("mixup", "cutmix") else ""  # drawn by chance
+    whole = json.dumps({**decides_f2(c), "stop_after": 0}, sort_keys=True)
+    made_by = mixed if c.trains == "map" else whole
+    return [replace(stage, made_by=made_by) for stage in _arm_stages(method, base, pixels)]
 
 
 def _arm_stages(method: Method, base: Session, pixels: int) -> list[PlannedStage]:

@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.data.sessions import Session
-from fscil.methods.shared.base import Loss, fit_cosine_classifier, freeze, prepare, train_classifier
+from fscil.methods.shared.base import Loss, base_plan, fit_cosine_classifier, freeze, prepare, train_classifier
 from fscil.methods.shared.headed import Headed
-from fscil.methods.shared.method import Common, Needs
+from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingCosine, random_rows
 from fscil.running.descent import Training
@@ -74,6 +74,10 @@ class Method(Headed):
         self.net.requires_grad_(True)
         train_classifier(self, stage, self.net, everything, self.config.new, run, self.loss(everything))
         freeze(self.net)
+
+    def plan_new(self, session: Session) -> list[PlannedStage] | None:
+        images = len(session.train) + len(session.past or ())
+        return base_plan(self.config.new, self.config.pixels, images, "joint")
 
     def loss(self, everything: Session) -> Loss | None:
         if not self.config.balanced:

@@ -24,8 +24,7 @@ from torch import Tensor
 
 from fscil.data.episodes import Mix, Synthesis, Task, check_share
 from fscil.data.sessions import Benchmark, Session
-from fscil.errors import FscilError
-from fscil.methods._kt_rcnet import Conventional, check_base, estimate_statistics, fitted_scale, planned
+from fscil.methods._kt_rcnet import Conventional, check_base, check_choices, estimate_statistics, fitted_scale, planned
 from fscil.methods._kt_rcnet_arms import complement
 from fscil.methods.shared.balance import fitted_weight, kept_from_training
 from fscil.methods.shared.base import Teacher, another_start, fit_another, fit_cosine_net, freeze, upright_rows
@@ -138,18 +137,7 @@ class Config(Common):
         within(self, complement_weight=(0, math.inf), feature_dropout=(0, 0.99), row_images=(0, math.inf))
         within(self, stop_after=(0, self.transfer.epochs), distil=(0, 1))
         within(self, local_smoothing=(0, 0.5))  # of two classes, the true one must not get less than the wrong one
-        if self.W1 == "learned" and self.shrinkage < 1:
-            raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
-        if self.whiten_first and self.shrinkage == 1:
-            raise FscilError("whiten_first whitens by --shrinkage, which is 1 (none): lower it, or omit --whiten_first")
-        if self.start == "weights" and not (self.start_weights or self.weights):
-            raise FscilError(
-                "start weights begins f2 with --weights, which are not given: give them, or set --start f1"
-            )
-        if self.distil and self.start != "own":
-            raise FscilError("distil is for a base session of f2, which has none; set --start own or --distil 0")
-        if self.complement == "resa" and not (self.global_weight or self.local_weight):
-            raise FscilError("global_weight and local_weight are both 0: RESA has no loss; raise one of them")
+        check_choices(self)
 
 
 class Method(Frozen):
@@ -163,6 +151,8 @@ class Method(Frozen):
         B = cosine_branch("B", encoder, c)
         C = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
         self.branches = Branches([B, C])
+        if c.complement == "resa" and c.pseudo_sessions > 1:  # Table 5 names it; how it is done, nobody tells
+            self.reconstruction = "meta-learning as a sequence of local tasks"
 
     @property
     def f1(self) -> Encoder:

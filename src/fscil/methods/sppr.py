@@ -176,6 +176,11 @@ class Method(Prototypical):
         scores = torch.cat([self.relation(f, W) for f in features[0].split(QUERIES)])
         return scores + self.branches[0].prototypes.biases()
 
+    def plan_new(self, session: Session) -> list[PlannedStage] | None:
+        n = len(session.train)
+        seen = PlannedStage("prototypes", self.config.pixels, 1, n, 0, n)
+        return super().plan_new(session) if self.config.shot_view == "test" else [seen]
+
     def plan(self, base: Session) -> list[PlannedStage]:
         c, n = self.config, len(base.train)
         support = (c.way + c.spare) * c.shot

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from fscil.report.reconstructions import reconstruction
 from fscil.report.results import without_folders
 from fscil.report.runs import Record
 from fscil.settings.fields import dotted
@@ -26,7 +27,7 @@ def title(run: Record) -> str:
 
 def mark(run: Record) -> str:
     """† behind the name of a method of which a part is our own, since neither its paper nor released code tells it."""
-    return DAGGER if run.facts.get("reconstruction") else ""
+    return DAGGER if reconstruction(run.facts) else ""
 
 
 def label(run: Record) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
 from fscil.running.inherited import check_inherited
 from fscil.running.runfolder import RunFolder
+from fscil.running.sharing import Overture, shared_bases
 from fscil.running.training import CHECKPOINT_SECONDS, Run, code_digest
 from fscil.settings import default_recipe, from_dict, resolve, to_dict
 from fscil.settings.fields import dotted
@@ -146,7 +147,21 @@ def check(experiments: Iterable[RunSpec]) -> None:
 
 def plan(experiment: RunSpec) -> dict[str, Any]:
     """Precision, parameters, compute, memory and estimated time of the base session; trains nothing."""
-    e = experiment
+    return _planned(experiment)[0]
+
+
+def plan_all(experiment: RunSpec) -> dict[str, Any]:
+    """What `plan` tells, with the stages behind the base session, and the bases that other runs may share."""
+    e = replace(experiment, seed=0)  # whatever the seed: methods that share a base shall tell the same digest
+    told, method, sessions = _planned(e)
+    base, run = sessions.base(method.config.held_out), Overture(RunFolder(e.folder, writable=False), e.seed, e.out)
+    whole = {"later": planning.after_base(method, sessions), "knows_later": planning.knows_later(method, sessions)}
+    fresh = build(e, told["precision"]["used"], torch.device("cpu"))  # timed steps have moved batch statistics
+    return {**told, **whole, "bases": shared_bases(fresh, base, run)}
+
+
+def _planned(e: RunSpec) -> tuple[dict[str, Any], Method, Benchmark]:
+    """The cost of the base session, and whose it is."""
     check_count(e.devices)
     sessions = benchmark(e.dataset, e.root, e.protocol)
     device = launch(1).device
@@ -154,7 +169,7 @@ def plan(experiment: RunSpec) -> dict[str, Any]:
     method = build(e, precision["used"], device)
     check_method(method, sessions)
     cost = planning.cost(method, sessions.base(method.config.held_out), e.devices)
-    return {"precision": precision, **cost}
+    return {"precision": precision, **cost}, method, sessions
 
 
 def precision_of(experiment: RunSpec, folder: RunFolder, device: torch.device) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import functools
 import math
 import os
 import time
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from fscil.data.images import FileImages
-from fscil.data.sessions import Session
+from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods.shared.method import Method, PlannedStage
+from fscil.methods.shared.method import Method, PlannedStage, Prototypical, Taught
+from fscil.nn.branches import TEST_VIEWS
 from fscil.nn.encoders import Encoder
 from fscil.nn.winograd import WinogradConvolution
 
+TESTS = "tests"  # the stage in which images are tested
 PRECISIONS = ("float32", "bfloat16")
 MASKS = "parametrizations"  # torch's name for what computes a weight
 READ = 16  # images read to see how long that takes
@@ -65,12 +69,7 @@ def _wait(device: torch.device) -> None:
 
 def cost(method: Method, base: Session, devices: int = 1) -> dict[str, Any]:
     """Compute, estimated seconds and memory of the base session, with the stages it is made of."""
-    encoder, stages = encoder_of(method), method.plan(base)
-    reading = _reading_seconds(method, base)
-    rows = [
-        {**vars(s), "macs": stage_macs(s, encoder), "seconds": _seconds(s, encoder) + (s.trained + s.encoded) * reading}
-        for s in stages
-    ]
+    rows = _rows(method, base, method.plan(base))
     apart = devices if torch.cuda.is_available() else 1  # processes on one CPU share the cores that were timed
     return {
         "parameters": sum(p.numel() for p in method.parameters()),
@@ -80,6 +79,39 @@ def cost(method: Method, base: Session, devices: int = 1) -> dict[str, Any]:
         "memory_bytes": memory_needed(method, base, devices),
         "memory_available_bytes": memory_available(),
     }
+
+
+def after_base(method: Method, sessions: Benchmark) -> list[dict[str, Any]]:
+    """Stages behind the base session: those of later sessions as far as the method knows them, and the tests of all."""
+    base, *later = sessions.sessions(oracle=method.needs.oracle, held_out=method.config.held_out)
+    known = [stage for session in later for stage in method.plan_new(session) or ()]
+    rows = _rows(method, base, [*known, tests_plan(method, sessions)])
+    rows[-1]["macs"] = 0  # compute is that of learning
+    return rows
+
+
+def knows_later(method: Method, sessions: Benchmark) -> bool:
+    """Whether a method can tell what its later sessions will compute."""
+    _, *later = sessions.sessions(oracle=method.needs.oracle, held_out=method.config.held_out)
+    return all(method.plan_new(session) is not None for session in later)
+
+
+def tests_plan(method: Method, sessions: Benchmark) -> PlannedStage:
+    """All test images once for a method whose encoders stand still, else after every session all of those seen."""
+    sizes = [len(sessions.test_indices(t)) for t in range(sessions.session_count)]
+    once = isinstance(method, Prototypical)
+    images = sum(sizes) if once else sum(accumulate(sizes))
+    views = len(TEST_VIEWS[method.config.views]) * (len(method.branches) if isinstance(method, Taught) else 1)
+    return PlannedStage(TESTS, method.config.pixels, 1, min(images, 500), 0, views * images)
+
+
+def _rows(method: Method, base: Session, stages: Sequence[PlannedStage]) -> list[dict[str, Any]]:
+    """Stages with their compute and seconds."""
+    encoder, reading = encoder_of(method), _reading_seconds(method, base)
+    return [
+        {**vars(s), "macs": stage_macs(s, encoder), "seconds": _seconds(s, encoder) + (s.trained + s.encoded) * reading}
+        for s in stages
+    ]
 
 
 def encoder_of(method: Method) -> Encoder:

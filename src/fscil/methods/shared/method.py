@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fscil.data.sessions import Benchmark, Session
     from fscil.running.training import Run
 
+OF_F1 = "f1"  # stages made by f1: what it sees of the base images; more views hold those of fewer
+
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
@@ -83,7 +85,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One stage of the base session as it will be computed."""
+    """One stage of a session as it will be computed."""
 
     stage: str
     pixels: int
@@ -126,6 +128,10 @@ class Method(nn.Module):
     def plan(self, base: Session) -> list[PlannedStage]:
         """The stages of the base session: what `learn_base` is going to compute, to the image."""
         raise NotImplementedError
+
+    def plan_new(self, session: Session) -> list[PlannedStage] | None:
+        """The stages of a later session; None: the method cannot tell before it begins."""
+        return None
 
     def train_framing(self, session: Session, pixels: int | None = None) -> Framing:
         """Augmented; never mirrored where mirrored images belong to another class."""
@@ -197,6 +203,9 @@ class Prototypical(Taught):
     def learn_new(self, session: Session, run: Run) -> None:
         """Class means of the new images become prototypes; nothing else changes."""
         self.teach(session, run, self.config.new_bonus)
+
+    def plan_new(self, session: Session) -> list[PlannedStage] | None:
+        return [self.teaching_plan(len(session.train))]
 
 
 class Frozen(Prototypical):

@@ -24,16 +24,23 @@ FEW_ROWS = 3  # up to this many rows, the curves of the branches are drawn too
 def page(runs: Sequence[Record], opening: str = "") -> str:
     """The whole HTML file; `opening` is HTML that stands above the sections."""
     found = sections(runs)
-    style = files("fscil.report.html").joinpath("page.css").read_text(encoding="utf-8")
     title = "Few-shot class-incremental learning: " + "; ".join(dict.fromkeys(map(section_title, found)))
     images = " or ".join(dict.fromkeys(section.tested_on for section in found))
+    return document(
+        title,
+        f'<p class="soft">Accuracies are percent of {images}; the answer is chosen among all classes seen so far. '
+        "New classes are all classes since session 1.</p>\n"
+        f"{opening}{''.join(map(section_block, found))}{meanings()}",
+    )
+
+
+def document(title: str, body: str) -> str:
+    """An HTML file that needs nothing but itself."""
+    style = files("fscil.report.html").joinpath("page.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>\n{style}</style>\n</head>\n'
-        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n"
-        f'<p class="soft">Accuracies are percent of {images}; the answer is chosen among all classes seen so far. '
-        "New classes are all classes since session 1.</p>\n"
-        f"{opening}{''.join(map(section_block, found))}{meanings()}</main>\n</body>\n</html>\n"
+        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{body}</main>\n</body>\n</html>\n"
     )
 
 
