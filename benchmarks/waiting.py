@@ -174,7 +174,7 @@ def tables(result: dict[str, Any]) -> list[str]:
         ["what", "median (least to most)", "n"],
         ["`fscil predict` of one photo, without torch", middle(asked["light"], 2), str(asked["n"])],
         ["the same with torch (`FSCIL_RUNTIME=torch`)", middle(asked["torch"], 2), str(asked["n"])],
-        [f"{result['encoder']['name']} in ONNX Runtime, {ran['images']} images", share, str(ran["n"])],
+        [f"{ran['name']} in ONNX Runtime, {ran['images']} images", share, str(ran["n"])],
     ]
     return [*resultfile.table(cells), "", *resultfile.table(more)]
 

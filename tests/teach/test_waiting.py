@@ -87,7 +87,7 @@ def test_medians_stand_in_the_tables() -> None:
         "settings": {"encoder": "tiny"},
         "learn": [learned],
         "predict": {"n": 3, "light": [0.5, 0.4, 0.9], "torch": [2.0, 2.1, 2.2]},
-        "encoder": {"n": 3, "images": 8, "onnx": [1.0, 1.0, 1.0], "torch": [2.0, 4.0, 1.0]},
+        "encoder": {"name": "tiny", "n": 3, "images": 8, "onnx": [1.0, 1.0, 1.0], "torch": [2.0, 4.0, 1.0]},
     }
     lines = waiting.tables(result)
     spent = "2.0 s (1.0 to 9.0)"
