@@ -145,6 +145,22 @@ def test_folded_batch_norms_compute_the_same() -> None:
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
 
 
+def test_many_large_images_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, sizes = build("resnet20", 32).eval(), []
+    encoder.stages[0].register_forward_hook(lambda stage, given, made: sizes.append(len(made)))
+    x = torch.rand(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole = encoder(x)
+        monkeypatch.setattr(encoders, "PIXELS", 4 * 32 * 32)
+        torch.testing.assert_close(encoder(x), whole)
+    assert sizes == [10, 4, 4, 2]
+    sizes.clear()
+    encoder(x)  # with gradients, and
+    with torch.no_grad():
+        encoder.train()(x)  # where statistics are taken, all at once
+    assert sizes == [10, 10]
+
+
 def test_unknown_encoders_are_refused_with_a_suggestion() -> None:
     with pytest.raises(FscilError, match=r"'resnet81'.*did you mean 'resnet18'\?"):
         build("resnet81", 32)

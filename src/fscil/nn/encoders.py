@@ -17,6 +17,7 @@ from fscil.settings.names import suggestion
 
 AS_PUBLISHED = MappingProxyType({"zero_init_last": False})  # timm alone starts the last norm of a block at zero
 RESNET18 = HUB["resnet18"].timm
+PIXELS = 4_000_000  # of images that are looked at together where nothing is learned: 79 of 224 pixels
 
 
 class Encoder(nn.Module):
@@ -37,8 +38,17 @@ class Encoder(nn.Module):
         if compute.is_counting():
             compute.record(self, images, self.macs(images.shape[-1]))
         with self._arithmetic() as device:
-            activations = self.stages(images.to(device))
-        return self._pooled(activations, images.device)
+            parts = [self._pooled(self.stages(part.to(device)), images.device) for part in self._portions(images)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _portions(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Images (n, 3, p, p) as they are or, where nothing is learned from them, few enough large ones at a time.
+
+        What a net makes of 500 images of 224 pixels in its first layers takes more memory than anything else.
+        """
+        if self.training or torch.is_grad_enabled() or images.dim() != 4:
+            return (images,)
+        return images.split(max(1, PIXELS // (images.shape[-2] * images.shape[-1])))
 
     def mixed(self, images: Tensor, stage: int, mix: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Features (n, dim) of images, and of what `mix` makes of their activations behind the first `stage` stages."""
