@@ -158,7 +158,7 @@ class Run:
             features[key] = made
             if isinstance(key, Path) and self.folder.writable:
                 folder.write(key, made)
-        places = {key: i for i, key in enumerate(keys) if key in missing}  # of what was made; the same look may come twice
+        places = {key: i for i, key in enumerate(keys) if key in missing}  # of what was made; a look may come twice
         taken = [look for i, look in enumerate(looks) if places.get(keys[i]) != i]
         compute.add(sum(look.encoder.macs(framing.pixels) for look in taken) * len(images))
         return [features[key] for key in keys]
