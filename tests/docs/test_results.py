@@ -117,6 +117,19 @@ def headline(source: Measured) -> str:
     return f"{mean(averages):.2f}{spread} (n = {len(averages)})"
 
 
+@pytest.mark.parametrize("title", ["CIFAR-100 `small`", "CIFAR-100 `large`", "CUB-200 `small`"])
+def test_the_table_of_goals_tells_what_was_measured(title: str) -> None:
+    dataset, recipe = {"CIFAR-100": "cifar100", "CUB-200": "cub200"}[title.split()[0]], title.split("`")[1]
+    (row,) = [row for row in cells("docs/results.md") if row[0] == title]
+    files = sorted((ROOT / "results" / dataset).glob(f"kt_rcnet-{recipe}-*.json"))
+    runs = [json.loads(file.read_text("utf-8")) for file in files]
+    ends = [[run["metrics"]["sum"][name][-1] for name in ("new", "harmonic")] for run in runs]
+    assert row[3] == headline(Measured("KT-RCNet", f"{dataset}/kt_rcnet-{recipe}-*.json"))
+    assert row[4] == " / ".join(f"{mean(column):.1f}" for column in zip(*ends, strict=True))
+    assert row[5] == f"{mean(run['metrics']['sum']['gain'] for run in runs):+.2f}"
+    assert row[6] == f"{mean(run['macs'] for run in runs) / 1e15:.2f}"
+
+
 def test_the_table_of_the_readme_was_measured() -> None:
     """It shows the runs that its picture shows."""
     rows = {row[0]: row for row in cells("README.md")}
