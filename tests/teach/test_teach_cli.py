@@ -189,6 +189,19 @@ def test_unknown_photos_are_not_sure(fscil_command: Fscil, birds_file: Path, tmp
     assert re.fullmatch(r"garden.png: not sure \(nearest: \w+ 0\.\d\d, \w+ 0\.\d\d\)\n", said)
 
 
+def test_the_page_is_there_before_anything_is_printed(
+    fscil_command: Fscil, birds_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos(tmp_path / "test" / "wren", BIRDS.index("wren"), range(20, 22))
+
+    def gone(text: str) -> None:
+        raise BrokenPipeError  # as when head has seen enough
+
+    monkeypatch.setattr("fscil.command.show.say", gone)
+    fscil_command("evaluate", birds_file, tmp_path / "test", "--html", tmp_path / "mistakes.html")
+    assert "No photo was taken for another class." in (tmp_path / "mistakes.html").read_text("utf-8")
+
+
 def test_evaluate_reports_classes_and_strangers(
     fscil_command: Fscil, birds_file: Path, hoopoes: list[Path], tmp_path: Path
 ) -> None:

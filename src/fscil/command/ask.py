@@ -80,11 +80,12 @@ def evaluate(
     if result.metrics is None:
         some = few([str(name) for name in known.classes])
         complain([f"no folder is called like a class of the model ({some}): all photos count as unknown"])
-    (answers.print_test_as_json if as_json else answers.print_test_as_csv if as_csv else answers.say_test)(result)
-    if html is not None:
+    if html is not None:  # first: who reads only the beginning of what is printed still gets the page
         from fscil.teach.outputs.mistakes import page
 
         write_bytes(html, page(result, model, photos).encode("utf-8", "backslashreplace"))
+    (answers.print_test_as_json if as_json else answers.print_test_as_csv if as_csv else answers.say_test)(result)
+    if html is not None:
         complain([f"page: {html}"]) if as_json or as_csv else show.say(f"page: {html}")
     be_strict(strict, len(result.unreadable), total)
 
