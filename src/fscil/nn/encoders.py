@@ -48,7 +48,8 @@ class Encoder(nn.Module):
         """
         if self.training or torch.is_grad_enabled() or images.dim() != 4:
             return (images,)
-        return images.split(max(1, PIXELS // (images.shape[-2] * images.shape[-1])))
+        portions: tuple[Tensor, ...] = images.split(max(1, PIXELS // (images.shape[-2] * images.shape[-1])))
+        return portions
 
     def mixed(self, images: Tensor, stage: int, mix: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Features (n, dim) of images, and of what `mix` makes of their activations behind the first `stage` stages."""
