@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fscil import Classifier
 from fscil.data import Protocol, glyphs
+from fscil.errors import FscilError
 from fscil.teach.base import choosing
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
@@ -72,6 +73,11 @@ def test_an_encoder_that_was_named_is_taken_without_a_look(monkeypatch: pytest.M
     names = [c for c in "abcd" for _ in range(8)]
     model = choosing.model_for(backbones.DEFAULT, None, 64, "one", [Path("x.png")] * 32, names, print)
     assert model.origin.encoder == backbones.DEFAULT
+
+
+def test_auto_beside_another_encoder_is_refused() -> None:
+    with pytest.raises(FscilError, match="auto chooses one encoder and cannot stand beside others; name them all"):
+        choosing.model_for("auto+efficientnet_lite2", None, None, "one", [], [], print)
 
 
 def test_characters_are_learned_by_their_layout() -> None:

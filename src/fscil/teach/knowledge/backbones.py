@@ -72,6 +72,8 @@ def _of_several(name: str, weights: str | None, pixels: int | None, views: Views
     """A model whose relations on several encoders, called NAME+NAME, are added; all see the same crop of a photo."""
     if weights:
         raise FscilError(f"{weights} holds the weights of one encoder, but {name} are several; omit --weights")
+    if AUTO in name.split("+"):
+        raise FscilError(f"{AUTO} chooses one encoder and cannot stand beside others; name them all, as in {BEST}")
     framings = [_shown(part, None)[0] for part in name.split("+")]
     if len({(framing.mean, framing.std) for framing in framings}) > 1:
         raise FscilError(f"the encoders {name} want differently prepared photos; take encoders of one family")
