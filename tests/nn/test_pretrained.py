@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fscil.errors import FscilError
-from fscil.nn import efficientnet_lite, encoders, pretrained
+from fscil.nn import compute, efficientnet_lite, encoders, pretrained
 from fscil.teach.knowledge import backbones
 from packages import installed
 
@@ -135,6 +135,19 @@ def test_local_weights_are_taken_and_named(tmp_path: Path) -> None:
     assert torch.equal(model.branches[0].encoder.stages[0][0].weight, stages[0][0].weight)
     assert model.origin.weights == "file mine.safetensors"
     assert "unknown" in model.origin.licence
+
+
+def test_an_encoder_at_its_own_size_waits_for_no_test_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    def refuse(part: torch.nn.Module, pixels: int) -> int:
+        raise AssertionError("the counter of multiply-adds imports a compiler")
+
+    save_file(efficientnet_lite.stages(0).state_dict(), tmp_path / "mine.safetensors")
+    monkeypatch.setattr(compute, "macs_per_image", refuse)
+    backbones.of_encoder("efficientnet_lite0", str(tmp_path / "mine.safetensors"))
+    with pytest.raises(FscilError, match="cannot take images of 32 pixels"):
+        backbones.of_encoder("efficientnet_lite0", str(tmp_path / "mine.safetensors"), pixels=32)
 
 
 def test_views_are_those_the_weights_were_made_for() -> None:

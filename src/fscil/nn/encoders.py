@@ -106,16 +106,21 @@ def build(name: str, pixels: int, weights: str | None = None) -> Encoder:
     """
     if pixels < 8:
         raise FscilError(f"encoders need images of at least 8 pixels, got {pixels}; set --pixels")
-    of_run = weights is not None and Path(weights).is_dir()
-    encoder = unsized(name, pixels, None if of_run else weights)
-    if of_run:
-        fill(encoder, encoder_of_run(Path(str(weights))), Path(str(weights)))
+    encoder = unsized(name, pixels, weights)
     encoder.macs(pixels)
     return encoder
 
 
 def unsized(name: str, pixels: int, weights: str | None = None) -> Encoder:
-    """The encoder without a test whether it can take images of this size."""
+    """The encoder without a test whether it can take images of this size, which imports a compiler: over a second."""
+    if weights is not None and Path(weights).is_dir():
+        encoder = _of_name(name, pixels, None)
+        fill(encoder, encoder_of_run(Path(weights)), Path(weights))
+        return encoder
+    return _of_name(name, pixels, weights)
+
+
+def _of_name(name: str, pixels: int, weights: str | None) -> Encoder:
     if name.startswith("timm:"):
         return _timm(name.removeprefix("timm:"), pixels, weights)
     if name in BUILDERS:

@@ -62,7 +62,8 @@ def of_encoder(name: str, weights: str | None = None, pixels: int | None = None,
         raise FscilError(f"encoder {name} has no pretrained weights; {advice}")
     given = weights or "pretrained"
     framing, licence = _shown(name, pixels)
-    encoder = encoders.build(name, framing.pixels, given).to(memory_format=torch.channels_last)
+    build = encoders.build if pixels else encoders.unsized  # its own size needs no test
+    encoder = build(name, framing.pixels, given).to(memory_format=torch.channels_last)
     source = _source(name) if given == "pretrained" else f"file {Path(given).name}"
     origin = Origin(name, source, licence if given == "pretrained" else "unknown (a local file)")
     return Model(pair(encoder, views, unit=True), framing, origin)
