@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 from fscil.errors import FscilError
 from fscil.nn.branches import Branch
+from fscil.teach.base.fitting import Wish
+from fscil.teach.base.learning import learn_table
 from fscil.teach.knowledge import calibration
 from fscil.teach.knowledge.backbones import Features
 from fscil.teach.knowledge.calibration import Calibration, _threshold, auroc, balance, fit
+from fscil.teach.knowledge.model import Model
+from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.knowledge.rehearsal import MOST, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse
 
 
@@ -218,3 +222,17 @@ def test_many_classes_are_calibrated_on_fewer_photos(classes: int) -> None:
     assert not (shown & ~whole).any()
     assert int(shown.sum()) * 6 * classes <= MOST
     assert bool((shown == whole).all()) == (classes == 3)
+
+
+def test_not_sure_is_asked_for_as_it_was_rehearsed() -> None:
+    """Also on encoders of a run, whose class means may be of length 1."""
+    branch = Branch("B", Features(16), "cosine", "one")
+    branch.unit_means = True
+    model = Model([branch], None, Origin("features", "none", "none"))
+    rng = torch.Generator().manual_seed(0)
+    centres, rows = torch.randn(40, 16, generator=rng), torch.arange(40).repeat_interleave(20)
+    shown = centres[rows] + 0.7 * torch.randn(800, 16, generator=rng)
+    base = rows < 20
+    learn_table(model, shown[base], rows[base].tolist(), Wish(strength="prototypes", seed=5))
+    assert float(model.known(model.embed(shown[~base])).float().mean()) < 0.1
+    assert model.origin.seed == 5

@@ -88,3 +88,23 @@ def test_characters_are_learned_by_their_layout() -> None:
     signs = Classifier().fit(photos, [int(drawn.labels[row]) for row in rows])
     assert signs.model_.origin.encoder == backbones.LAYOUT
     assert signs.get_params()["encoder"] == "auto"
+
+
+def test_photos_that_cannot_be_read_choose_nothing(tmp_path: Path) -> None:
+    installed("efficientnet_lite0")
+    files = [tmp_path / name / f"{i}.jpg" for name in "abcd" for i in range(8)]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("no photo")
+    names = [file.parent.name for file in files]
+    assert choosing.model_for("auto", None, 64, "one", files, names, print).origin.encoder == backbones.DEFAULT
+    with pytest.raises(FscilError, match=r"none of the 32 photos could be read, the first .*0\.jpg is no picture"):
+        Classifier(pixels=64).fit(files, names)
+
+
+def test_an_encoder_nobody_asked_for_refuses_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed("efficientnet_lite0")
+    monkeypatch.setattr(choosing, "rightly_named", None)
+    names = [c for c in "abcd" for _ in range(8)]
+    model = choosing.model_for("auto", None, 32, "one", [Path("x.png")] * 32, names, print)
+    assert (model.origin.encoder, model.framing.pixels) == (backbones.DEFAULT, 32)

@@ -129,6 +129,7 @@ BAD = {
     ),
     "neither class nor none": (("correct", "{m}", "{photo}"), "give the right class, or --none"),
     "class and none": (("correct", "{m}", "{photo}", "jay", "--none"), "give the right class, or --none"),
+    "photos of a class and none": (("photos", "{m}", "jay", "--none"), "give a class, or --none"),
     "a broken name": (("correct", "{m}", "{photo}", "jay\x1b[2J"), "cannot be printed"),
 }
 

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from commands import Fscil
 from fscil import metrics
 from fscil.errors import FscilError
 from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons import correcting
+from fscil.teach.names import NONE
 from fscil.teach.outputs.evaluation import Evaluation, evaluate
 from fscil.teach.outputs.mistakes import page
 from fscil.teach.seeing.photos import class_folders
@@ -154,3 +157,18 @@ def test_a_page_that_could_not_be_written_is_known_before(
     code, said, complaints = fscil_command("evaluate", birds_file, "test", "--html", "test")
     assert (code, said) == (2, "")
     assert "could not be written (Is a directory)" in complaints
+
+
+def test_a_model_without_classes_has_nothing_to_be_tested_on(birds: Model, album: Path) -> None:
+    for name in list(birds.classes):
+        birds.forget(name)
+    with pytest.raises(FscilError, match="the model knows no class yet; teach it one"):
+        evaluate(birds, class_folders(album))
+
+
+def test_imitated_unknown_photos_may_be_like_none_of_these(birds: Model, album: Path) -> None:
+    shown = {"owl": [album / "owl" / "7.png"], "crow": [album / "crow" / "7.png"]}
+    birds.calibration = replace(birds.calibration, threshold=-math.inf)
+    assert evaluate(birds, shown).false_acceptance == 1
+    correcting.correct(birds, NONE, shown["owl"])
+    assert evaluate(birds, shown).false_acceptance == 0.5

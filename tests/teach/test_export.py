@@ -56,6 +56,7 @@ def test_the_graph_equals_the_model_and_grows_with_it(birds: Model, hoopoes: lis
     np.testing.assert_allclose(scores, expected, atol=1e-4)
     told = json.loads((tmp_path / "out" / "classes.json").read_text())
     assert told["classes"] == [*BIRDS[1:], "hoopoe"]
+    assert told["image"]["resampling"] == birds.framing.resampling
     c = birds.calibration
     assert told["known"]["threshold"] == c.threshold + c.shift(6)
     graph = (tmp_path / "out" / "model.onnx").read_bytes()

@@ -179,3 +179,45 @@ def test_every_part_of_a_model_was_thought_of() -> None:
     without_a_say = {"journal", "photos", "base", "revision", "memory", "album"}
     known = {"branches", "framing", "origin", "calibration", "names", "negatives"}
     assert {field.name for field in dataclasses.fields(Model)} == without_a_say | known
+
+
+def test_another_version_finds_what_is_to_be_forgotten_but_does_not_use_it(
+    saved: Path, album: Path, graph_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(list(graph_cache.glob("*.safetensors"))) == 1
+    monkeypatch.setattr(light, "PROGRAM", "fscil 99")
+    assert light.replies(saved, [album / "owl" / "0.png"]) is None
+    with modelfile.editing(saved) as model:
+        model.erase("hoopoe")
+    assert len(list(graph_cache.glob("*.safetensors"))) == 1
+    assert light.replies(saved, [album / "owl" / "0.png"]) is not None
+
+
+def test_a_model_that_is_replaced_leaves_nothing(saved: Path, graph_cache: Path) -> None:
+    model = modelfile.load(saved)
+    model.revision = None  # as one that was learned anew
+    model.forget("hoopoe")
+    modelfile.replace(model, saved)
+    assert list(graph_cache.glob("*.safetensors")) == [light.place(str(model.revision))]
+
+
+def test_an_answer_of_before_an_erasure_brings_nothing_back(saved: Path, graph_cache: Path) -> None:
+    old = modelfile.load(saved)
+    with modelfile.editing(saved) as model:
+        model.erase("hoopoe")
+    modelfile.keep_shortcut(old, saved)
+    assert list(graph_cache.glob("*.safetensors")) == [light.place(str(model.revision))]
+
+
+def test_an_interrupt_after_the_change_does_not_take_it_back(
+    saved: Path, graph_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(model: Model, revision: str) -> None:
+        light.place(revision).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lightfile, "_keep", interrupted)
+    with modelfile.editing(saved) as model:
+        model.undo()
+    assert "hoopoe" not in modelfile.load(saved).classes
+    assert list(graph_cache.glob("*.safetensors")) == []

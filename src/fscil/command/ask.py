@@ -36,11 +36,11 @@ def predict(
     told = light.replies(model, found) if sort_into is None else None
     if told is None:
         from fscil.teach.lessons.looking import replies
-        from fscil.teach.storage import lightfile, modelfile
+        from fscil.teach.storage import modelfile
 
         known = modelfile.load(model)
         told = replies(known, found, "looking at photos" if len(found) > 100 else "")
-        lightfile.keep(known)
+        modelfile.keep_shortcut(known, model)
     unreadable = [reply for reply in told if reply.answer is None]
     (answers.print_json if as_json else answers.print_csv if as_csv else answers.say)(told)
     complain(f"{reply.photo} {reply.problem}" for reply in unreadable)

@@ -86,6 +86,8 @@ def photos(
     from fscil.teach.lessons.review import review_class
     from fscil.teach.storage import modelfile
 
+    if none and name is not None:
+        raise FscilError("give a class, or --none for the photos of none of these, but not both")
     known = modelfile.load(model)
     wanted = _place(known, None if none else name) if none or name is not None else None
     rows = [(short(photo), place) for photo, place in places(known).items() if wanted in (None, place)]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fscil.errors import FscilError
 
 DIM = 1280
+LAYOUT_PIXELS = 33  # of the smallest image whose maps have quarters
 LAYOUT_STAGES = 7  # the stem and six stages: behind them maps of 192 channels, 7x7 of an image of 224 pixels
 MULTIPLIERS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))  # width and depth of Lite 0, 1, 2
 # Expansion, channels, blocks, kernel, stride of each stage of Lite 0.

@@ -177,11 +177,12 @@ def _lite_layout(pixels: int, weights: str | None) -> Encoder:
 
     It knows less about the things of ImageNet than the whole net, and more about where lines and colours are.
     """
-    from fscil.nn.efficientnet_lite import LAYOUT_STAGES
+    from fscil.nn.efficientnet_lite import LAYOUT_PIXELS, LAYOUT_STAGES
 
+    if pixels < LAYOUT_PIXELS:
+        least = f"at least {LAYOUT_PIXELS} pixels"
+        raise FscilError(f"encoder efficientnet_lite0_layout needs images of {least}, got {pixels}")
     side = -(-pixels // 32)  # of the maps; the middle row of an odd number counts above and below
-    if side < 2:
-        raise FscilError(f"encoder efficientnet_lite0_layout needs images of at least 33 pixels, got {pixels}")
     whole = BUILDERS["efficientnet_lite0"](pixels, weights)
     quarters = nn.Sequential(nn.AvgPool2d(-(-side // 2), side // 2), nn.Flatten())
     return Encoder(whole.stages[:LAYOUT_STAGES], 4 * 192, pixels, quarters)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fscil.nn.branches import Views
+from fscil.nn.efficientnet_lite import LAYOUT_PIXELS
 from fscil.teach.base.fitting import Learned, answered, fresh_readout, groups
 from fscil.teach.base.learning import look_at_lengths
 from fscil.teach.base.planning import Tell, rows_of
@@ -45,7 +46,7 @@ def model_for(
         return backbones.of_encoder(backbones.DEFAULT if encoder == backbones.AUTO else encoder, weights, pixels, views)
     usual = backbones.of_encoder(backbones.DEFAULT, None, pixels, views)
     some = sample(names)
-    if not some:
+    if not some or (pixels is not None and pixels < LAYOUT_PIXELS):
         return usual
     layout = backbones.of_encoder(backbones.LAYOUT, None, pixels, views)
     photos, called = [sources[i] for i in some], [names[i] for i in some]
@@ -78,11 +79,14 @@ def _spread(items: Sequence[Item], most: int) -> list[Item]:
 def rightly_named(model: Model, photos: Sequence[Source], names: Sequence[Name]) -> Tensor:
     """Of each time a photo is asked about (n,) whether it is named right, a third of the classes at a time being new.
 
-    The order is the same for every model that can read the same photos.
+    The order is the same for every model. Empty: too few photos could be read to tell anything.
     """
     look_at_lengths(model.branches)
     seen = glance(model, photos, f"trying {model.origin.encoder}")
-    rows = rows_of([names[i] for i in seen.positions])
+    called = [names[i] for i in seen.positions]
+    if not sample(called):  # too many photos could not be read
+        return torch.zeros(0, dtype=torch.bool)
+    rows = rows_of(called)
     learned, number = Learned(seen.features, rows), groups(int(rows.max()) + 1)
     parts = []
     for turn in range(number):

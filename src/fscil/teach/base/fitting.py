@@ -63,7 +63,8 @@ def fit(model: Model, learned: Learned, wish: Wish) -> tuple[list[Tensor], str]:
             for r in rehearse(model.branches, learned.features, learned.rows, f)
         ]
         _calibrate(model, made, learned.rows, wish.false_acceptance)
-        model.origin = replace(model.origin, strength=wish.strength)
+        _ask_for_evidence(model, learned.features, learned.rows)
+        model.origin = replace(model.origin, strength=wish.strength, seed=wish.seed)
         return list(learned.features), ""
     trial = _tried(model, learned, wish) if wish.strength == "transfer" or wish.trial else Trial("")
     features = fit_readout(model.branches, learned.features, learned.rows)
@@ -79,9 +80,7 @@ def fit(model: Model, learned: Learned, wish: Wish) -> tuple[list[Tensor], str]:
     if calibration.misled_by_lengths(made):
         features, made = _without_lengths(model.branches, features), [r.of_length_one() for r in made]
     _calibrate(model, made, learned.rows, wish.false_acceptance)
-    means = mean_of_labels(model.branches[0].counted(features[0]), learned.rows)[1]
-    tight = typical(means, learned.rows.bincount())
-    model.calibration = replace(model.calibration, tightness=tight)
+    _ask_for_evidence(model, features, learned.rows)
     model.origin = replace(model.origin, strength="transfer" if trial.weight else "prototypes", seed=wish.seed)
     return features, trial.text
 
@@ -131,6 +130,15 @@ def _calibrate(model: Model, made: Sequence[Rehearsal], rows: Tensor, false_acce
         weights = calibration.balance(made, weights)
         model.branches[1].weight.fill_(weights[1])
     model.calibration = calibration.fit(made, weights, false_acceptance, int(rows.max()) + 1)
+
+
+def _ask_for_evidence(model: Model, features: Sequence[Tensor], rows: Tensor) -> None:
+    """ "Not sure" is decided as in the rehearsals: by evidence, where a branch has what it is made of."""
+    for branch, f in zip(model.branches, features, strict=True):
+        if branch.unit_means:
+            tight = typical(mean_of_labels(branch.counted(f), rows)[1], rows.bincount())
+            model.calibration = replace(model.calibration, tightness=tight)
+            return
 
 
 def _tried(model: Model, learned: Learned, wish: Wish) -> Trial:

@@ -18,6 +18,7 @@ from fscil.teach.lessons.looking import Seen, look
 from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out
 from fscil.teach.names import Name
 from fscil.teach.seeing.photos import Source, name_of
+from fscil.text import count
 
 
 def learn(
@@ -47,7 +48,8 @@ def learn(
     titles = [name_of(sources[p], p) for p in seen.positions]
     advice = repeated_advice([titles[i] for i in repeated], {titles[i]: other for i, other in foreign.items()})
     if not taken:
-        raise FscilError("none of the photos could be read; nothing was learned")
+        first = seen.unreadable[0]
+        raise FscilError(f"none of the {count(len(sources), 'photo')} could be read, the first {first}")
     called = [called[i] for i in taken]
     wish = Wish(
         strength=plan.strength, trial=plan.trial, false_acceptance=false_acceptance, settings=settings, seed=seed

@@ -122,7 +122,7 @@ def rehearse(branches: Sequence[Branch], features: Sequence[Tensor], rows: Tenso
 
 def _evidence(features: Sequence[Tensor], means: Sequence[Tensor], counts: Tensor) -> Tensor | None:
     """The evidence (n, classes) of features (n, dim) for class means (c, dim), summed over branches."""
-    forms = [evidence_form(W, counts, typical(W, counts)) for W in means]
+    forms = [evidence_form(W, counts, typical(means[0], counts)) for W in means]  # a model keeps that of one branch
     parts = [f @ form.keys.T + form.bias for f, form in zip(features, forms, strict=True)]
     return torch.stack(parts).sum(0) if parts else None
 

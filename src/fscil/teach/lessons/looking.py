@@ -97,9 +97,14 @@ def _turned(model: Model, images: Tensor, positions: list[int], turn: Collection
 
 def answers(model: Model, features: Sequence[Tensor], most: int = 3) -> list[Answer]:
     """One answer per photo, from its features of each branch (n, dim)."""
+    require_classes(model)
+    return answers_with(model, features, model.scores(features), model.evidence(features), most)
+
+
+def require_classes(model: Model) -> None:
+    """Refuses to ask a model that has no answer."""
     if not model.names:
         raise FscilError("the model knows no class yet; teach it one: fscil teach MODEL CLASS PHOTOS")
-    return answers_with(model, features, model.scores(features), model.evidence(features), most)
 
 
 def answers_with(model: Model, features: Sequence[Tensor], scores: Tensor, evidence: Tensor, most: int) -> list[Answer]:

@@ -16,7 +16,7 @@ from fscil.errors import FscilError
 from fscil.metrics import SessionMetrics, interval, session_metrics
 from fscil.teach.knowledge.calibration import auroc
 from fscil.teach.knowledge.model import Model
-from fscil.teach.lessons.looking import answers, glance
+from fscil.teach.lessons.looking import answers, glance, require_classes
 from fscil.teach.names import Name
 from fscil.teach.replies import Answer
 from fscil.teach.seeing.photos import Unreadable
@@ -143,6 +143,7 @@ class Evaluation(Tally):
 @torch.no_grad()
 def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
     """Tests a model on photos by class; classes it does not know are its unknown photos."""
+    require_classes(model)
     labels = {str(name): label for label, name in model.names.items()}
     sources = [photo for found in folders.values() for photo in found]
     names = [name for name, found in folders.items() for _ in found]
@@ -153,13 +154,15 @@ def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
     scores, known = model.scores(seen.features), torch.from_numpy(truth >= 0)
     own, evidence = scores[known], model.evidence(seen.features)
     familiar, stranger = evidence[known], evidence[~known]
-    if known.all():
-        stranger = _hidden(model, familiar, truth)
     predicted = np.array(list(model.names))[own.argmax(1).numpy()]
     sessions = {label: int(label >= model.base) for label in model.names}
     calibration, of_known, said = model.calibration, truth[truth >= 0], answers(model, seen.features)
     sure = torch.tensor([answer.known for answer in said])
-    believed = calibration.known(stranger) if known.all() else sure[~known]
+    believed = sure[~known]
+    if known.all():
+        stranger = _hidden(model, familiar, truth)
+        refused = model.rejected_with([f[: len(stranger)] for f in seen.features], _hidden(model, own, truth))
+        believed = calibration.known(stranger) & ~refused
     return Evaluation(
         tested=tuple(
             Tested(sources[p], names[p], names[p] not in labels, answer)

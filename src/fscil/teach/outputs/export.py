@@ -191,7 +191,8 @@ def _told(model: Model) -> dict[str, Any]:
             "layout": "float32 (n, 3, pixels, pixels), RGB, values 0..1",
             "pixels": model.framing.pixels,
             "margin": model.framing.margin,
-            "how": "scale the short side to margin * pixels, take the centre",
+            "resampling": model.framing.resampling,
+            "how": "scale the short side to margin * pixels with that resampling, take the centre",
         },
         "probabilities": {"temperature": c.temperature, "how": "softmax(temperature * scores)"},
         "known": {

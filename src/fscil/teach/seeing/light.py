@@ -25,13 +25,13 @@ from fscil.teach.seeing import graphs
 from fscil.teach.seeing.photos import Unreadable, read
 
 MOST = 32  # photos; for more the import of torch, which reads them in parallel, is soon paid back
+PROGRAM = f"fscil {fscil.__version__}, graphs {graphs.VERSION}"  # others may keep other things, or for other graphs
 BEST = 3  # classes that an answer names
 
 
 def place(revision: str) -> Path:
-    """Where the keys of a revision of a model are kept."""
-    key = hashlib.sha256(f"{graphs.VERSION} {fscil.__version__} {revision}".encode()).hexdigest()[:32]
-    return graphs.folder() / f"{key}.safetensors"
+    """Where the keys of a revision of a model are kept, whatever version of the program keeps them."""
+    return graphs.folder() / f"{hashlib.sha256(revision.encode()).hexdigest()[:32]}.safetensors"
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ def opened(file: Path, threads: int) -> Light:
     """What `lightfile` has kept."""
     with safetensors.safe_open(file, "np") as kept:
         notes = json.loads(kept.metadata()["notes"])
+        if notes["program"] != PROGRAM:
+            raise ValueError(f"kept by {notes['program']}")
         rows = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118 (not a dict)
     graphs.note_use(file)
     sessions = [graphs.opened(graphs.folder() / name, threads) for name in (*notes["encoders"], notes["head"])]

@@ -61,7 +61,7 @@ def keep(model: Model) -> None:
         return
     try:
         _keep(model, model.revision)
-    except Exception:  # a shortcut must not cost a lesson: torch will answer
+    except (Exception, KeyboardInterrupt):  # a shortcut must not cost a lesson, which is saved: torch will answer
         forget(model.revision)
 
 
@@ -82,7 +82,7 @@ def _keep(model: Model, revision: str) -> None:
     numbers = {name: getattr(model.calibration, name) for name in ("temperature", "margin", "threshold")}
     numbers["shift"] = model.calibration.shift(len(model.names))
     used = {"encoders": [file.name for file in files], "head": head.name}
-    notes = {**used, "calibration": numbers, "mirrored": mirrored}
+    notes = {**used, "calibration": numbers, "mirrored": mirrored, "program": light.PROGRAM}
     write_tensors(light.place(revision), _rows(model), notes)
     _compare(model, encoders, revision, mirrored)
 

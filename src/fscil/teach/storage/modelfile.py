@@ -52,6 +52,13 @@ def save(model: Model, path: str | Path) -> None:
     lightfile.keep(model)
 
 
+def keep_shortcut(model: Model, path: str | Path) -> None:
+    """Keeps what an answer without torch needs of a model that was loaded, unless it has been changed meanwhile."""
+    lightfile.keep(model)
+    if _revision_at(Path(path)) != model.revision:
+        lightfile.forget(model.revision)
+
+
 def write(model: Model, path: str | Path) -> None:
     """Writes a model in one step: a reader finds the old file or the new one, never half of it."""
     shared = _shared(model)
@@ -76,8 +83,12 @@ def write(model: Model, path: str | Path) -> None:
     kept = _kept(model)
     revision = _revision(notes, kept)
     frozen = {f"encoder.{i}.{name}": part for i, one in enumerate(weights) for name, part in one.parts.items()}
-    lightfile.forget(model.revision)  # before the new file: what is erased must not outlive it
+    before = {model.revision, _revision_at(Path(path))} - {revision}
+    for old in before:  # before the new file: what is erased must not outlive it
+        lightfile.forget(old)
     write_tensors(Path(path), {**frozen, **kept}, {**notes, "revision": revision})
+    for old in before:  # and after it: somebody may have asked the old one meanwhile
+        lightfile.forget(old)
     model.revision = revision
 
 
@@ -216,6 +227,15 @@ def _read(path: Path, like: Model | None = None) -> tuple[dict[str, Tensor], dic
         reason = "does not exist" if isinstance(problem, FileNotFoundError) else "is no model file, or half of one"
         raise FscilError(f"{path} {reason}; fscil learn PHOTOS --save FILE makes one") from problem
     return tensors, notes if isinstance(notes, dict) else {}
+
+
+def _revision_at(path: Path) -> str | None:
+    """The revision of the model in a file; None: there is none."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            return str(json.loads(file.metadata()["notes"])["revision"])
+    except (OSError, safetensors.SafetensorError, *DAMAGE):
+        return None
 
 
 def _same_encoders(notes: Any, like: Model | None) -> bool:
