@@ -15,6 +15,8 @@ from apart import (
 )
 from commands import Fscil
 from drivers import exit_of
+from fscil.experiments import budget
+from fscil.running.experiment import RunSpec
 
 SETTINGS = """
 [settings]
@@ -192,6 +194,23 @@ def test_a_budget_leaves_out_what_does_not_fit_and_says_so(fscil_command: Fscil)
     outcome = experiment(fscil_command, BONUSES, "--budget", 0)
     assert outcome.out.count("left out, beyond the budget of 0 PMAC: ") == 4
     assert experiment(fscil_command, BONUSES, "--budget", everything + 1).out.count("left out") == 0
+
+
+def test_a_budget_does_not_pay_for_what_other_cells_have_left(
+    fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert experiment(fscil_command, BONUSES, "--seeds", 1, "--only", "arm=none").code == 0
+    paid: list[list[str]] = []
+    plain = budget.Planner.costs
+
+    def costs(planner: budget.Planner, runs: list[RunSpec], finished: list[RunSpec] = ()) -> list[budget.Cost]:
+        paid.append([run.variant for run in finished])
+        return plain(planner, runs, finished)
+
+    monkeypatch.setattr(budget.Planner, "costs", costs)
+    for question in (["--plan"], ["--budget", 0]):
+        experiment(fscil_command, BONUSES, "--seeds", 1, "--only", "arm=some", *question)
+        assert paid[-1] == ["none"]
 
 
 def test_settings_of_the_command_reach_every_cell_and_belong_to_the_folder(fscil_command: Fscil) -> None:

@@ -1,6 +1,7 @@
 """What the shared base session may do beside cross-entropy on upright images."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,11 +14,13 @@ from fscil.errors import FscilError
 from fscil.methods import cosine, kt_rcnet
 from fscil.methods.shared import base
 from fscil.methods.shared.base import Net, Teacher, fit_cosine_classifier, turned
+from fscil.nn import encoders
 from fscil.nn.heads import CosineHead
 from fscil.running.training import Run
 from fscil.settings import resolve
 from quick import LEARNS, OWN
 from tiny import tiny_encoder
+from untrained import untrained as of_name
 
 TURNED = {"base.turned": 0.5}
 
@@ -172,3 +175,21 @@ def test_without_a_teacher_the_second_net_is_what_it_was(tiny: Benchmark, silent
 def test_without_a_second_base_session_distil_is_refused(name: str, repair: str) -> None:
     with pytest.raises(FscilError, match=repair):
         resolve(methods.load(name).Config, name, "tiny", "paper", {"distil": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("fact", {}), ("f2m", {}), ("sppr", {"pretrain": False}), ("joint", {"restart": True}), ("cosine", {})],
+)
+def test_an_encoder_that_was_given_weights_keeps_its_first_layer(
+    tiny: Benchmark, silent: Run, name: str, changes: dict[str, object]
+) -> None:
+    net = encoders.build("fast", 16)
+    (stem,) = net.stems
+    before = stem.filters.clone()
+    method = of_name(name, net, **{"base.epochs": 0, **changes})
+    method.config = replace(method.config, weights="net.safetensors")
+    sessions = list(tiny.sessions())
+    with silent.learning(0):
+        method.learn_base(sessions[0], silent)
+    assert torch.equal(stem.filters, before)

@@ -338,6 +338,34 @@ def test_f2_can_begin_with_other_weights_than_f1(
     assert [float(f.stages[0][0].weight[0, 0, 0, 0]) for f in (method.f1, method.f2)] == [0.25, 0.5]
 
 
+def test_means_over_the_last_steps_are_not_taken_of_a_part(tiny: Benchmark) -> None:
+    averaged = replace(CONFIG.transfer, epochs=3, average=0.5)
+    with pytest.raises(FscilError, match="--stop_after makes the first; set one of them to 0"):
+        untrained(transfer=averaged, stop_after=1).check(tiny)
+    untrained(transfer=averaged).check(tiny)
+
+
+def test_statistics_do_not_depend_on_portions(base: Session, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def variance() -> Tensor:
+        encoder = tiny_encoder().eval()
+        _kt_rcnet.estimate_statistics(encoder, base, untrained().test_framing(base), run)
+        assert all(int(n.num_batches_tracked) == len(seen) for n in encoder.modules() if hasattr(n, "running_var"))
+        return next(n.running_var for n in encoder.modules() if hasattr(n, "running_var"))
+
+    seen: list[int] = []
+    plain = encoders.Encoder.forward
+    monkeypatch.setattr(encoders.Encoder, "forward", lambda e, x: (seen.append(len(x)), plain(e, x))[1])
+    whole = variance()
+    assert len(seen) == 1
+    seen.clear()
+    for module in (encoders, _kt_rcnet):
+        monkeypatch.setattr(module, "PIXELS", 50 * 16 * 16)
+    parts = variance()
+    assert max(seen) - min(seen) <= 1  # else images of a small rest would weigh more
+    assert max(seen) <= 50
+    torch.testing.assert_close(parts, whole, rtol=0.2, atol=0)
+
+
 def test_a_start_that_would_secretly_be_f1_is_refused(tiny: Benchmark, tmp_path: Path) -> None:
     still, f1 = replace(CONFIG.base, epochs=0), str(tmp_path)  # f1: a run folder
     for settings, sentence in (
@@ -345,6 +373,8 @@ def test_a_start_that_would_secretly_be_f1_is_refused(tiny: Benchmark, tmp_path:
         ({"start": "own", "weights": "net.safetensors", "base": still}, "it would be the first again"),
         ({"start": "weights", "weights": f1}, "would begin f2 as f1; name the weights .* by --start_weights"),
         ({"start": "own", "start_weights": "net.safetensors"}, "has --weights too"),
+        ({"start": "weights", "weights": "net.safetensors", "base": still}, "it would be the first again"),
+        ({"start": "own", "weights": f1, "start_weights": f1, "base": still}, "it would be the first again"),
     ):
         with pytest.raises(FscilError, match=sentence):
             untrained(**settings).check(tiny)

@@ -1,5 +1,7 @@
 """MCNet: two networks, and a triplet loss that keeps new classes apart from each other and from old prototypes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,8 +11,9 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.mcnet import psht, smoothed
 from fscil.methods.shared.balance import fitted_weight
-from fscil.nn import encoders
+from fscil.nn import encoders, winograd
 from fscil.nn.encoders import Encoder
+from fscil.nn.winograd import WinogradConvolution
 from fscil.running.planning import stage_macs
 from fscil.running.training import Run
 from tiny import tiny_encoder
@@ -148,3 +151,17 @@ def test_the_weight_of_the_second_network_is_fitted_on_held_out_images(tiny: Ben
     assert planned == pytest.approx(cost.macs, rel=1e-3)
     with pytest.raises(FscilError, match="--held_out"):
         untrained("mcnet", second_weight=0.0).check(tiny)
+
+
+def test_the_second_network_never_had_the_weights_of_the_first(
+    sessions: list[Session], silent: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "keep_freed_memory", lambda: None)  # other tests measure memory
+    method = untrained("mcnet", second="fast", winograd=True)
+    assert any(isinstance(part, WinogradConvolution) for part in method.branches[1].encoder.modules())
+    method.config = replace(method.config, weights="net.safetensors")
+    (stem,) = method.branches[1].encoder.stems
+    before = stem.filters.clone()
+    with silent.learning(0):
+        method.learn_base(sessions[0], silent)
+    assert not torch.equal(stem.filters, before)

@@ -5,9 +5,11 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck
 
+from fscil.errors import FscilError
 from fscil.nn import encoders, winograd
 from fscil.nn.winograd import WinogradConvolution, use_winograd
 from fscil.running.planning import activation_bytes
+from untrained import untrained
 
 WIDE = (128, 256)
 
@@ -46,6 +48,16 @@ def test_the_gradient_is_that_of_the_function(monkeypatch):
         monkeypatch.setattr(winograd, name, getattr(winograd, name).double())
     images, kernels = torch.randn(2, 3, 5, 4).double(), torch.randn(2, 3, 3, 3).double()
     assert gradcheck(winograd._Convolution.apply, [images.requires_grad_(), kernels.requires_grad_()])
+
+
+def test_second_derivatives_are_refused_rather_than_wrong():
+    _, short = pair()
+    x = torch.randn(1, WIDE[0], 4, 4).requires_grad_()
+    (gradient,) = torch.autograd.grad(short(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+    with pytest.raises(FscilError, match="set --no-winograd or --no-second_order"):
+        untrained("meta_fscil", winograd=True, second_order=True)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -416,6 +418,13 @@ def test_the_code_of_a_base_is_that_of_nets_images_and_training():
     decisive = {file for matches in files.values() for file in matches}
     assert {"nn/encoders.py", "data/framing.py", "running/stages.py", "methods/shared/base.py"} <= decisive
     assert training.code_digest() == training.code_digest()
+
+
+def test_the_code_of_a_base_is_that_which_was_imported():
+    """Later cells of an experiment compute with what was imported, whatever has become of the files."""
+    code = "from fscil.running import training; print(training.code_digest.cache_info().currsize)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110, check=True)
+    assert done.stdout == "1\n"
 
 
 def test_what_a_killed_process_left_in_the_cache_is_removed_after_a_day(tmp_path):

@@ -83,9 +83,9 @@ def experiment(
     readings = cells.readings(chosen, surroundings)
     runs = cells.part(cells.cells(cells.only(readings, only or ())), part)
     if plan:
-        return _print_plan(runs)
+        return _print_plan(runs, cells.cells(readings))
     if budget is not None:
-        runs = _affordable(runs, budget)
+        runs = _affordable(runs, cells.cells(readings), budget)
     folder.claim(chosen, surroundings)
     missing = folder.unfinished(runs)
     writer = journal.journal(log, place) if log else None
@@ -116,7 +116,8 @@ def _print_shipped() -> None:
     show.table(("experiment", "what it compares", "in the paper", "data set"), rows)
 
 
-def _print_plan(runs: Sequence["RunSpec"]) -> None:
+def _print_plan(runs: Sequence["RunSpec"], everything: Sequence["RunSpec"]) -> None:
+    """What some cells of an experiment cost; what any of its finished cells has left is there already."""
     from fscil.experiments import budget, folder
 
     planner, missing = budget.Planner(), folder.unfinished(runs)
@@ -134,7 +135,7 @@ def _print_plan(runs: Sequence["RunSpec"]) -> None:
     )
     columns = ("PMAC of its base", "rest of session 0", "later sessions", "GiB", "time")
     show.table(("cell", "state", *columns), rows, numbers=5)
-    left = planner.costs(missing, finished=[run for run in runs if run not in missing])
+    left = planner.costs(missing, finished=folder.finished(everything))
     show.say("")
     for title, part in (("in all", costs), ("to do", left)):
         macs, seconds = sum(cost.macs for cost in part), sum(cost.seconds for cost in part)
@@ -151,12 +152,12 @@ def _trains_map(run: "RunSpec") -> bool:
     return getattr(run.config, "trains", "") == "map"
 
 
-def _affordable(runs: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:
-    """Finished cells, and of the others the first that fit into a number of PMAC."""
+def _affordable(runs: Sequence["RunSpec"], everything: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:
+    """Finished cells, and of the others the first that fit into a number of PMAC beside all that is finished."""
     from fscil.experiments import budget, folder
 
     missing = folder.unfinished(runs)
-    costs = budget.Planner().costs(missing, finished=[run for run in runs if run not in missing])
+    costs = budget.Planner().costs(missing, finished=folder.finished(everything))
     fitting = budget.fitting(costs, pmac * 1e15)
     left_out = [run for run in missing if run not in fitting]
     for run in left_out:

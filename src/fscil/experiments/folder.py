@@ -76,6 +76,11 @@ def unfinished(runs: Iterable[RunSpec]) -> list[RunSpec]:
     return [run for run in runs if not ((there := record(run)) and there.complete)]
 
 
+def finished(runs: Iterable[RunSpec]) -> list[RunSpec]:
+    """The runs that are complete."""
+    return [run for run in runs if (there := record(run)) and there.complete]
+
+
 def write_results(experiment: Experiment, readings: Sequence[Reading], out: Path) -> list[Path]:
     """Writes the page and the tables of the cells that are there; gives the files, none before a cell has begun."""
     records = {run.folder: there for run in cells(readings) if (there := record(run)) and there.learning}

@@ -18,6 +18,7 @@ from fscil.errors import FscilError
 from fscil.methods.shared.balance import check_held_out
 from fscil.methods.shared.base import OWN_BASE, base_plan, check_another, label_rows
 from fscil.methods.shared.method import OF_F1, PlannedStage
+from fscil.nn.encoders import PIXELS
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
 from fscil.settings import to_dict
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Config, Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
-AFTER_TRAINING = ("new_bonus", "complement_weight", "statistics", "refit_scale")  # settings that come into play then
+AFTER_TRAINING = ("new_bonus", "statistics", "refit_scale")  # settings that come into play then
 READ_OUT = ("views", "shrinkage", "unit_means")
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
@@ -69,6 +70,7 @@ def check_base(method: Method, base: Session) -> None:
     """Refuses, before anything is trained, a base session that cannot serve the settings."""
     c = method.config
     check_start(c)
+    check_length(c)
     if not c.feature_scale and base.held_out is None:
         raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
     if not c.complement_weight:
@@ -91,8 +93,17 @@ def check_start(c: Config) -> None:
         )
     if c.start == "own" and c.start_weights and not c.weights:
         raise FscilError("with --start own, --start_weights is for an f1 that has --weights too: give them, or omit it")
-    if c.start == "own":
+    if c.start in ("own", "weights"):
         check_another(c, c.start_weights)
+
+
+def check_length(c: Config) -> None:
+    """Refuses means over the last steps of a training that another run may go on with."""
+    if c.stop_after and c.transfer.average:
+        raise FscilError(
+            "--transfer.average means the last steps of the whole training, of which --stop_after makes the first; "
+            "set one of them to 0"
+        )
 
 
 @torch.no_grad()
@@ -114,7 +125,8 @@ def estimate_statistics(encoder: nn.Module, base: Session, framing: Framing, run
         norm.momentum = None  # the plain mean over all batches
         norm.train()
     order = torch.randperm(len(base.train), generator=run.rng("statistics"))
-    for x in base.train.batches(order.tensor_split(math.ceil(len(order) / 500)), framing):
+    most = max(1, min(500, PIXELS // framing.pixels**2))  # an encoder makes one portion of them: all count alike
+    for x in base.train.batches(order.tensor_split(math.ceil(len(order) / most)), framing):
         encoder(x)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 STAGES = {"resa": "RESA"}  # the names of the stages that are not those of their arms
 CODE = ("methods/kt_rcnet.py", "methods/_kt_rcnet*.py", "methods/shared/resa.py")  # decides f2, beside that of the base
+code_digest(CODE)  # of what is imported now
 
 
 class Rows(nn.Module):

@@ -34,6 +34,7 @@ from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
 from fscil.nn.relations import squared_distance
+from fscil.nn.winograd import use_winograd
 from fscil.running.descent import Descent, Training
 from fscil.running.training import Run
 
@@ -64,6 +65,8 @@ class Method(Finetuned):
         super().__init__(config, encoder)
         second = encoders.build(config.second, config.pixels).to(memory_format=torch.channels_last)
         second.precision = encoder.precision
+        if config.winograd:
+            use_winograd(second)
         first, other = cosine_branch("A", encoder, config), cosine_branch("B", second, config)
         other.weight.fill_(config.second_weight)
         self.branches = Branches([first, other])
@@ -89,7 +92,7 @@ class Method(Finetuned):
         fit_cosine_classifier(self, first, session, run)
         net = Net(second, CosineHead(second.dim, len(session.classes), c.scale, run.rng("second head")))
         kind = {"second": c.second, "epochs": self.second_training.epochs}
-        fit_base(self, net, session, run, kind, stage="second", training=self.second_training)
+        fit_base(self, net, session, run, kind, stage="second", training=self.second_training, built_anew=True)
         self.teach_base(session, run)
         if not c.second_weight:
             self.branches[1].weight.fill_(fitted_weight(self, session, run))

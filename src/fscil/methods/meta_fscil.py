@@ -77,6 +77,8 @@ class Config(Common):
                 raise FscilError(
                     f"{name} is plain gradient descent: its optimizer must be sgd, momentum, weight_decay and average 0"
                 )
+        if self.second_order and self.winograd:
+            raise FscilError("--winograd has no second derivatives; set --no-winograd or --no-second_order")
 
 
 class Method(Headed):

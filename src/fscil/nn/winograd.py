@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from fscil.nn.allocation import keep_freed_memory
 
@@ -51,6 +52,7 @@ class _Convolution(torch.autograd.Function):
         return _assembled(results.unflatten(1, tiles.shape[2:5]).unflatten(0, (STEP, STEP)), images.shape[-2:])
 
     @staticmethod
+    @once_differentiable  # what is kept does not know that it came from images and kernels
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """The transposed steps in reverse order."""
         transformed, U = context.saved_tensors

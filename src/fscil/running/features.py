@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fscil.data.images import Framing, Images
 from fscil.nn.encoders import Encoder
+from fscil.nn.winograd import WinogradConvolution
 from fscil.tensors import digest, read_tensors, write_tensors
 
 
@@ -36,6 +37,7 @@ class FeatureFolder:
             "view": look.view,
             "images": images.fingerprint().hex(),
             "framing": repr(framing),
+            "winograd": any(isinstance(part, WinogradConvolution) for part in look.encoder.modules()),
             **self.surroundings,
         }
         name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

@@ -111,7 +111,7 @@ def another_start(method: Method, encoder: Encoder, run: Run, weights: str | Non
 
 def check_another(config: Common, weights: str | None = None) -> None:
     """Refuses a second base session that would leave its encoder what the first is."""
-    if config.weights and not weights and not config.base.epochs:
+    if config.weights and weights in (None, config.weights) and not config.base.epochs:
         raise FscilError(
             "a second net begins with --weights too and is trained for --base.epochs, which is 0: it would be the "
             "first again; raise --base.epochs, or (kt_rcnet) name other weights by --start_weights, or do without it"
@@ -143,18 +143,19 @@ def fit_base(
     stage: str = "base",
     training: Training | None = None,
     teacher: Teacher | None = None,
+    built_anew: bool = False,
 ) -> None:
     """Trains a classifier on the base session; row i of its head belongs to the i-th base class.
 
     Methods with the same settings of the base session and the same `kind`, what else makes the classifier, share it.
-    A method that trains several gives each further one a stage of its own and, in `kind`, what makes it differ.
+    A method that trains several gives each further one a stage of its own and, in `kind`, what makes it differ; one
+    that never had the weights of the first is `built_anew`.
     """
     c, settings = method.config, to_dict(method.config)
     taught = teacher.described() if teacher else {}
 
     def fit() -> None:
-        if not c.weights:
-            prepare(method, net.encoder, session, run)
+        (fit_stems if built_anew else prepare)(method, net.encoder, session, run)
         train_classifier(method, stage, net, session, training or c.base, run, loss, teacher)
 
     run.cached(stage, {**{name: settings[name] for name in DECIDED_BY}, **kind, **taught}, net, fit)
@@ -164,7 +165,13 @@ def fit_base(
 
 
 def prepare(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
-    """Fits what an untrained encoder takes from images: the whitening of its first stage, where there is one."""
+    """Fits what an untrained encoder takes from images; one that was given weights stays as it is."""
+    if not method.config.weights:
+        fit_stems(method, encoder, session, run)
+
+
+def fit_stems(method: Method, encoder: Encoder, session: Session, run: Run) -> None:
+    """Fits the whitening of the first stage to images, where there is one."""
     if encoder.stems:
         some = torch.randperm(len(session.train), generator=run.rng("prepare"))[:PREPARED]
         images = next(session.train.batches([some], method.test_framing(session)))
