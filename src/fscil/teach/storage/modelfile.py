@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import safetensors
-import torch
 from torch import Tensor
 
 import fscil
 from fscil.data.framing import Framing
 from fscil.errors import FscilError
-from fscil.nn import encoders
-from fscil.nn.branches import Branch
-from fscil.nn.encoders import Encoder
 from fscil.teach.knowledge.album import album_tensors, read_album
-from fscil.teach.knowledge.backbones import FEATURES, Features
 from fscil.teach.knowledge.calibration import Calibration
 from fscil.teach.knowledge.journal import Journal
 from fscil.teach.knowledge.memory import memory_tensors, read_memory
@@ -32,14 +26,22 @@ from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.names import NONE
 from fscil.teach.storage import lightfile
+from fscil.teach.storage.branchfile import (
+    branch_notes,
+    branch_tensors,
+    encoder_notes,
+    encoders_of,
+    part_of,
+    read_branch,
+    read_encoders,
+)
 from fscil.teach.storage.journalfile import known_tensors, photo_tensors, read_photos, read_steps, step_notes
 from fscil.teach.storage.locks import locked
-from fscil.teach.storage.stored import Stored, stored
+from fscil.teach.storage.stored import stored
 from fscil.tensors import digest, write_tensors
 
 FORMAT = 4
 READABLE = (1, 2, 3, 4)  # they stay as they are; 1: "not sure" by scores; 2: features of length 1; 3: none is `counted`
-SCALARS = ("weight", "feature_scale")
 FRAMING = ("pixels", "mean", "std", "margin", "resampling")
 OLDER = {"resampling": "bilinear"}  # what files of before do not say
 RETIRED = ("odd",)  # what the calibration in files of before says and nobody asks for
@@ -61,15 +63,15 @@ def keep_shortcut(model: Model, path: str | Path) -> None:
 
 def write(model: Model, path: str | Path) -> None:
     """Writes a model in one step: a reader finds the old file or the new one, never half of it."""
-    shared = _shared(model)
+    shared = encoders_of(model)
     place = {id(encoder): i for i, encoder in enumerate(shared)}
     weights = [stored(encoder) for encoder in shared]
     notes = {
         "format": FORMAT,
         "program": f"fscil {fscil.__version__}",
         "origin": asdict(model.origin),
-        "encoders": _encoder_notes(shared, weights),
-        "branches": [_branch_notes(branch, place[id(branch.encoder)]) for branch in model.branches],
+        "encoders": encoder_notes(shared, weights),
+        "branches": [branch_notes(branch, place[id(branch.encoder)]) for branch in model.branches],
         "view": None if model.framing is None else _view(model.framing),
         "classes": [[label, name] for label, name in model.names.items()],
         "base": model.base,
@@ -175,7 +177,7 @@ def _damage(problem: Exception) -> str:
 
 def _kept(model: Model) -> dict[str, Tensor]:
     """All tensors of a model but the weights of its encoders."""
-    kept = {name: tensor for branch in model.branches for name, tensor in _branch_tensors(branch).items()}
+    kept = {name: tensor for branch in model.branches for name, tensor in branch_tensors(branch).items()}
     kept |= photo_tensors(model.photos) | memory_tensors(model.memory, model.branches) | album_tensors(model.album)
     return kept | known_tensors(model.journal, [branch.name for branch in model.branches])
 
@@ -184,32 +186,8 @@ def _revision(notes: Mapping[str, Any], kept: Mapping[str, Tensor]) -> str:
     return hashlib.sha256((json.dumps(notes) + digest(kept)).encode()).hexdigest()
 
 
-def _shared(model: Model) -> list[Encoder]:
-    """The encoders of a model, each once."""
-    return list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
-
-
-def _encoder_notes(encoders: Sequence[Encoder], weights: Sequence[Stored]) -> list[dict[str, Any]]:
-    return [{"dim": encoder.dim, "sha256": one.sha256} for encoder, one in zip(encoders, weights, strict=True)]
-
-
 def _view(framing: Framing) -> dict[str, Any]:
     return {name: getattr(framing, name) for name in FRAMING}
-
-
-def _branch_notes(branch: Branch, encoder: int) -> dict[str, Any]:
-    names = ("name", "relation", "views", "unit", "unit_means", "length", "stretched")
-    return {**{name: getattr(branch, name) for name in names}, "encoder": encoder}
-
-
-def _branch_tensors(branch: Branch) -> dict[str, Tensor]:
-    kept = {name: getattr(branch, name) for name in SCALARS}
-    if branch.whitens:
-        kept["whitening"] = branch.whitening
-    if branch.centre.any():
-        kept["centre"] = branch.centre
-    kept |= {f"prototypes.{name}": tensor for name, tensor in branch.prototypes.state_dict().items()}
-    return {f"branch.{branch.name}.{name}": tensor for name, tensor in kept.items()}
 
 
 def _read(path: Path, like: Model | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -232,9 +210,9 @@ def _read(path: Path, like: Model | None = None) -> tuple[dict[str, Tensor], dic
 def _revision_at(path: Path) -> str | None:
     """The revision of the model in a file; None: there is none."""
     try:
-        with safetensors.safe_open(path, "pt") as file:
-            return str(json.loads(file.metadata()["notes"])["revision"])
-    except (OSError, safetensors.SafetensorError, *DAMAGE):
+        with path.open("rb") as file:
+            return revision_in(file)
+    except (OSError, MemoryError, *DAMAGE):
         return None
 
 
@@ -243,8 +221,8 @@ def _same_encoders(notes: Any, like: Model | None) -> bool:
     if like is None or like.framing is None or not isinstance(notes, dict):
         return False
     there = notes.get("encoders"), notes.get("view"), notes.get("origin", {}).get("encoder")
-    shared = _shared(like)
-    ours = _encoder_notes(shared, [stored(encoder) for encoder in shared])
+    shared = encoders_of(like)
+    ours = encoder_notes(shared, [stored(encoder) for encoder in shared])
     return there == (ours, json.loads(json.dumps(_view(like.framing))), like.origin.encoder)
 
 
@@ -258,9 +236,9 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any], like: Model | None
         mean, std = tuple(map(float, mean)), tuple(map(float, std))
         framing = Framing(int(pixels), mean, std, margin=float(margin), resampling=resampling)
     lent = like if _same_encoders(notes, like) else None
-    made = _shared(lent) if lent else _encoders(tensors, notes["encoders"], origin, framing)
-    parts = [(told, _part(tensors, f"branch.{told['name']}.")) for told in notes["branches"]]
-    branches = [_branch(told, made[told["encoder"]], kept) for told, kept in parts]
+    made = encoders_of(lent) if lent else read_encoders(tensors, notes["encoders"], origin, framing)
+    parts = [(told, part_of(tensors, f"branch.{told['name']}.")) for told in notes["branches"]]
+    branches = [read_branch(told, made[told["encoder"]], kept) for told, kept in parts]
     names = {int(label): name for label, name in notes["classes"]}
     ordered = list(names) == sorted(names)
     if not branches or not ordered or any(branch.prototypes.classes != tuple(names) for branch in branches):
@@ -288,56 +266,3 @@ def _model(tensors: dict[str, Tensor], notes: dict[str, Any], like: Model | None
     if _revision({name: told for name, told in notes.items() if name != "revision"}, _kept(model)) != revision:
         raise FscilError("what it holds is not what was saved")
     return model
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _encoders(
-    tensors: Mapping[str, Tensor], notes: Sequence[Mapping[str, Any]], origin: Origin, framing: Framing | None
-) -> list[Encoder]:
-    names = [_encoder_name(origin, i) for i in range(len(notes))]
-    parts = [_part(tensors, f"encoder.{i}.") for i in range(len(notes))]
-    return [_encoder(*facts, framing) for facts in zip(parts, notes, names, strict=True)]
-
-
-def _encoder_name(origin: Origin, position: int) -> str:
-    """Encoders are called NAME+NAME; those of a run folder share one name."""
-    names = origin.encoder.split("+")
-    return names[position] if len(names) > 1 else names[0]
-
-
-def _encoder(state: dict[str, Tensor], told: Mapping[str, Any], name: str, framing: Framing | None) -> Encoder:
-    """The encoder with its weights from the file."""
-    if (framing is None) != (name == FEATURES):
-        raise FscilError("it does not say how its encoder is shown photos")
-    if framing is None:
-        return Features(int(told["dim"]))
-    encoder = encoders.unsized(name, framing.pixels)
-    encoder.load_state_dict(state)
-    if digest(encoder.state_dict()) != told["sha256"]:
-        raise FscilError("the weights of its encoder are not those it was saved with")
-    return encoder.to(memory_format=torch.channels_last)
-
-
-def _branch(told: Mapping[str, Any], encoder: Encoder, kept: Mapping[str, Tensor]) -> Branch:
-    unit_means, length = bool(told.get("unit_means", False)), told.get("length")  # files of before do not know them
-    if length is not None and not 0 < float(length) < math.inf:
-        raise FscilError(f"branch {told['name']} is not one that can be used")
-    branch = Branch(
-        told["name"],
-        encoder,
-        told["relation"],
-        told["views"],
-        unit=bool(told["unit"]),
-        unit_means=unit_means,
-        length=None if length is None else float(length),
-    )
-    branch.stretched = bool(told.get("stretched", False))
-    for name in (*SCALARS, *(name for name in ("whitening", "centre") if name in kept)):
-        getattr(branch, name).copy_(kept[name])
-    branch.prototypes.load_state_dict(_part(kept, "prototypes."))
-    if branch.relation not in ("cosine", "euclid") or not bool((branch.prototypes.counts > 0).all()):
-        raise FscilError(f"branch {branch.name} is not one that can be used")
-    return branch
