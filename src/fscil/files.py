@@ -48,11 +48,11 @@ def write_bytes(path: Path, *content: bytes | memoryview) -> None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
+            if path.exists():  # before anything is in it
+                partial.chmod(stat.S_IMODE(path.stat().st_mode))
             file.writelines(content)
             file.flush()
             _sync(file.fileno(), path)
-        if path.exists():
-            partial.chmod(stat.S_IMODE(path.stat().st_mode))
         partial.replace(path)
         _sync_folder(path)
     except OSError as problem:

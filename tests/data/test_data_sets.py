@@ -613,6 +613,13 @@ def test_an_interrupted_download_continues(tmp_path, server, ranges):
     assert left_over(tmp_path) == {"cifar-100-python", "source"}
 
 
+def test_a_python_that_cannot_unpack_safely_downloads_nothing(tmp_path, server, monkeypatch):
+    monkeypatch.delattr(tarfile, "data_filter")
+    with pytest.raises(FscilError, match=r"Python before 3\.11\.4 cannot unpack archives safely: update Python"):
+        fetch("cifar100", tmp_path)
+    assert server.asked == []
+
+
 def test_a_download_that_was_complete_but_not_unpacked_is_used(tmp_path, server):
     (tmp_path / "cifar.tar.gz.part").write_bytes(server.content)
     fetch("cifar100", tmp_path)

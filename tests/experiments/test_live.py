@@ -113,3 +113,19 @@ def test_without_tensorboard_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(FscilError, match=r"pip install 'fscil\[tensorboard\]'"):
         journal("tensorboard", tmp_path)
+
+
+def test_a_cell_that_ends_while_it_is_looked_at_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tiny_experiment(tmp_path, "cosine")
+    board = Board([run], ["one"])
+    execute(run)
+    plain = live.progress
+
+    def meanwhile(folder: Path) -> live.Progress:
+        monkeypatch.setattr(live, "progress", plain)
+        board.end(Ended(run, ""))
+        return plain(folder)
+
+    monkeypatch.setattr(live, "progress", meanwhile)
+    board.look()
+    assert board.rows(9)[0][1] == "finished"

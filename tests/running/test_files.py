@@ -54,3 +54,12 @@ def test_where_nothing_could_be_saved_is_known_before(tmp_path: Path, place: str
         with pytest.raises(FscilError, match=r"could not be written .*; choose another place"):
             files.check_writable(tmp_path / place)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_private_file_is_private_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "a").chmod(0o600)
+    modes = []
+    monkeypatch.setattr(files.os, "fsync", lambda number: modes.append(stat.S_IMODE(os.fstat(number).st_mode)))
+    files.write_bytes(tmp_path / "a", b"new")
+    assert modes[0] == 0o600

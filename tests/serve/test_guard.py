@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from fscil.command.serve import serve
 from fscil.errors import FscilError
 from fscil.serve.app import application
 from fscil.serve.settings import Limits, Settings, read_token
@@ -190,3 +192,95 @@ def test_a_mistake_of_the_service_tells_nothing(birds_file: Path, album: Path, m
     assert answer.status_code == 500
     assert answer.json()["detail"] == "the service made a mistake; its log says more"
     assert "secret" not in answer.text
+
+
+async def asked(settings: Settings, *requests: tuple[str, dict[str, Any]]) -> list[httpx.Response]:
+    """What a service answers to requests that are sent together, each a moment after the one before."""
+    app = application(settings)
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=20) as client:
+            begun = []
+            for path, content in requests:
+                begun.append(asyncio.create_task(client.post(path, **content)))
+                await asyncio.sleep(0.1)
+            return await asyncio.gather(*begun)
+
+
+def form_of(photo: Path) -> tuple[bytes, dict[str, str]]:
+    """A form with one photo as bytes, and its headers."""
+    request = httpx.Request("POST", "http://127.0.0.1/", files=sent([photo]))
+    return request.read(), dict(request.headers.items())
+
+
+async def in_parts(content: bytes, parts: int, seconds: float) -> AsyncIterator[bytes]:
+    for i in range(parts):
+        yield content[i * len(content) // parts : (i + 1) * len(content) // parts]
+        await asyncio.sleep(seconds / parts)
+
+
+def test_who_only_announces_bytes_takes_no_room(birds_file: Path, album: Path) -> None:
+    content, headers = form_of(album / "jay" / "1.png")
+    most = len(content) + 100
+    limits = Limits(body=most, held=most, idle=0.5)
+    dripping = {"content": in_parts(b"--x", 3, 6.0), "headers": {**headers, "Content-Length": str(most)}}
+    small = {"content": content, "headers": headers}
+    slow, quick = asyncio.run(
+        asked(Settings(birds_file, limits=limits), ("/v1/predict", dripping), ("/v1/predict", small))
+    )
+    assert (slow.status_code, quick.status_code) == (408, 200)
+
+
+def test_a_long_upload_is_no_slow_answer(birds_file: Path, album: Path) -> None:
+    content, headers = form_of(album / "jay" / "1.png")
+    steady = {"content": in_parts(content, 10, 2.0), "headers": headers}
+    limits = Limits(seconds=1.5, slowest=len(content) / 4)
+    (answer,) = asyncio.run(asked(Settings(birds_file, limits=limits), ("/v1/predict", steady)))
+    assert answer.status_code == 200
+    drips = {"content": in_parts(content, 10, 5.0), "headers": headers}
+    (answer,) = asyncio.run(
+        asked(Settings(birds_file, limits=Limits(seconds=0.5, slowest=1e9)), ("/v1/predict", drips))
+    )
+    assert answer.status_code == 503
+
+
+def test_a_download_may_take_longer_than_a_visitor_is_silent(birds_file: Path) -> None:
+    """A visitor who reads sends nothing more."""
+    headers = [(b"host", b"127.0.0.1")]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "headers": headers,
+    }
+    scope |= {"method": "GET", "path": "/v1/model/file", "raw_path": b"/v1/model/file", "query_string": b""}
+    request = [{"type": "http.request", "body": b"", "more_body": False}]
+    parts: list[bytes] = []
+
+    async def receive() -> dict[str, object]:
+        if not request:
+            await asyncio.Event().wait()
+        return request.pop()
+
+    async def send(message: dict[str, Any]) -> None:
+        await asyncio.sleep(0.3)
+        parts.append(message.get("body", b""))
+
+    async def download() -> None:
+        app = application(Settings(birds_file, limits=Limits(idle=0.1)))
+        async with app.router.lifespan_context(app):
+            await app(scope, receive, send)
+
+    asyncio.run(download())
+    assert b"".join(parts) == birds_file.read_bytes()
+
+
+def test_a_proxy_on_this_machine_has_a_name(birds_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = {"Host": "photos.example", "Origin": "https://photos.example"}
+    with visitor(Settings(birds_file)) as client:
+        assert client.get("/v1/model", headers=headers).status_code == 421
+    kept: list[Settings] = []
+    monkeypatch.setattr("fscil.serve.server.run", lambda settings, *_: kept.append(settings))
+    serve(birds_file, name=["photos.example"])
+    with visitor(kept[0]) as client:
+        assert client.get("/v1/model", headers=headers).status_code == 200

@@ -66,6 +66,10 @@ def test_a_test_in_portions_counts_like_one(
     assert told["refused"] == whole.refused
     assert told["taken_for_known_interval_95"] == pytest.approx(whole.false_acceptance_interval)
     assert [(c["truth"], c["said"], len(c["photos"])) for c in told["confused"]] == whole.confused
+    many = {"labels": '["jay"]', "earlier": json.dumps(told["results"] * 500)}
+    assert len(many["earlier"]) > 1e6
+    told = client.post("/v1/evaluate", data=many, files=sent(folders["jay"][:1])).json()
+    assert told["photos"] == 500 * 20 + 1
 
 
 def test_a_test_without_labels_for_all_is_refused(client: TestClient, album: Path) -> None:

@@ -1,5 +1,6 @@
 """Photos as people have them: each is read as upright RGB, or named and skipped; never a traceback."""
 
+import io
 import os
 import struct
 import sys
@@ -23,7 +24,7 @@ from fscil.data.framing import Framing
 from fscil.data.images import decode
 from fscil.data.pictures import upright_rgb
 from fscil.teach.seeing import photos
-from fscil.teach.seeing.photos import Unreadable, read
+from fscil.teach.seeing.photos import Unreadable, Upload, read, size
 from rights import without_privileges
 
 FRAMING = Framing(16, (0.5,) * 3, (0.5,) * 3)
@@ -138,11 +139,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut off": (cut_off, "is cut off"),
     "100 megapixels": (
         lambda path: path.write_bytes(bomb(10_000, 10_000)),
-        "has 100 megapixels; at most 80 can be read (178 of a JPEG file), make it smaller",
+        "has 100 megapixels; at most 80 can be read (178 of a plain JPEG file), make it smaller",
     ),
     "a gigapixel": (
         lambda path: path.write_bytes(bomb(40_000, 40_000)),
-        "has more than 178 megapixels; at most 80 can be read (178 of a JPEG file), make it smaller",
+        "has more than 178 megapixels; at most 80 can be read (178 of a plain JPEG file), make it smaller",
     ),
     "a folder": (lambda path: path.mkdir(), "is a folder"),
     "nothing": (lambda path: None, "does not exist"),
@@ -387,3 +388,11 @@ def test_a_jpeg_that_is_called_heic_is_read(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     two_halves().save(tmp_path / "sent.heic", "JPEG")
     assert near(read(tmp_path / "sent.heic"), (0.5, 0.9), BLUE)
+
+
+@pytest.mark.parametrize(("progressive", "pixels"), [(False, 800 * 600 // 64), (True, 800 * 600)])
+def test_a_progressive_picture_is_held_as_a_whole(progressive: bool, pixels: int) -> None:
+    """Others are decoded at an eighth of their width and height."""
+    file = io.BytesIO()
+    Image.new("RGB", (800, 600)).save(file, "JPEG", progressive=progressive)
+    assert size(Upload("a.jpg", file.getvalue()), 32) == pixels

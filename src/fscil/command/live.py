@@ -86,16 +86,25 @@ class Board:
         self.began: dict[Path, float] = {}
         self.took: list[float] = []  # seconds of finished cells
         self.since = time.time() - 1  # file systems may round times
+        self.turn = threading.Lock()  # cells end in one thread, the table is drawn in another
 
     def look(self) -> None:
         """Reads the folders of the cells that have not ended."""
-        for folder, state in self.states.items():
+        for folder, state in list(self.states.items()):
             if state in (WAITING, RUNNING) and (folder / "run.json").exists():
-                self.reached[folder] = progress(folder)
-                if state == WAITING and self._at_work(folder):
-                    self.states[folder], self.began[folder] = RUNNING, time.monotonic()
-                if self.states[folder] == RUNNING:
-                    self._follow(folder)
+                reached, begins = progress(folder), state == WAITING and self._at_work(folder)
+                with self.turn:
+                    self._note(folder, reached, begins)
+
+    def _note(self, folder: Path, reached: Progress, begins: bool) -> None:
+        """Takes in what was read of a cell, unless it has ended meanwhile."""
+        if self.states[folder] not in (WAITING, RUNNING):
+            return
+        self.reached[folder] = reached
+        if begins:
+            self.states[folder], self.began[folder] = RUNNING, time.monotonic()
+        if self.states[folder] == RUNNING:
+            self._follow(folder)
 
     def _follow(self, folder: Path) -> None:
         step = last_step(self.logs[folder], self.told[folder])
@@ -110,7 +119,8 @@ class Board:
 
     def end(self, ended: Ended) -> None:
         folder = ended.run.folder
-        self.states[folder] = FAILED if ended.error else FINISHED
+        with self.turn:
+            self.states[folder] = FAILED if ended.error else FINISHED
         self.reached[folder] = progress(folder)
         if folder in self.began and not ended.error:
             self.took.append(time.monotonic() - self.began[folder])

@@ -28,6 +28,10 @@ def serve(
     thumbnails: Annotated[
         bool | None, Parameter(help="keep small pictures of taught photos in MODEL; --no-thumbnails removes them")
     ] = None,
+    name: Annotated[
+        list[str] | None,
+        Parameter(help="host name by which a proxy on this machine calls the service", negative=()),
+    ] = None,
     tls_cert: Annotated[Path | None, Parameter(help="certificate file, for https")] = None,
     tls_key: Annotated[Path | None, Parameter(help="key file of the certificate")] = None,
 ) -> None:
@@ -43,7 +47,7 @@ def serve(
         raise FscilError("there is no model to serve: name a model file, or give --demo to try one made of pictures")
     if thumbnails is not None:
         _switch_thumbnails(model, thumbnails)
-    settings = Settings(model, host, port, token, open_prediction)
+    settings = Settings(model, host, port, token, open_prediction, tuple(name or ()))
     run(settings, tls_cert, tls_key, show.say)
 
 

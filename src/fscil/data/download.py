@@ -50,6 +50,10 @@ def fetch(name: str, root: str | Path) -> None:
     root = expanded(root)
     if name not in ARCHIVES or importlib.import_module(f"fscil.data.{name}").find(root) is not None:
         return
+    if not hasattr(tarfile, "data_filter"):
+        raise FscilError(
+            "Python before 3.11.4 cannot unpack archives safely: update Python, or unpack the files yourself"
+        )
     archive = ARCHIVES[name]
     target = root / archive.folder
     if target.exists():

@@ -37,30 +37,25 @@ class Guard:
 
     def __init__(self, app: ASGIApp, service: Service):
         self._app, self._service, self._settings = app, service, service.settings
-        self._held = 0  # bytes of requests that are read or worked on
+        self._room = Room(service.settings.limits.held)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         scope["path"] = spelled(scope)  # here and not in the routes: who is let in is decided by the same path
-        visit = Visit(scope, receive, send, self._settings)
+        visit = Visit(scope, receive, send, self._settings, self._room)
         try:
             _check(scope, self._settings)
-            length = visit.length()
-            if self._held + length > self._settings.limits.held:
-                raise Problem(503, "the service holds too many photos; try again soon", headers={"Retry-After": "1"})
-            self._held += length
-            try:
-                async with asyncio.timeout(self._settings.limits.seconds) as visit.deadline:
-                    await self._app(scope, visit.receive, visit.send)
-            finally:
-                self._held -= length
+            self._room.check(visit.length())
+            async with asyncio.timeout(self._settings.limits.seconds) as visit.deadline:
+                await self._app(scope, visit.receive, visit.send)
         except TimeoutError:
             await visit.refuse(Problem(503, "the answer took too long; try again", headers={"Retry-After": "1"}))
         except Problem as problem:
             await visit.refuse(problem)
         finally:
+            self._room.leave(visit.received)
             self._note(scope, visit)
 
     def _note(self, scope: Scope, visit: Visit) -> None:
@@ -70,15 +65,34 @@ class Guard:
         self._service.meters.seconds.labels(path).observe(time.perf_counter() - visit.began)
 
 
+class Room:
+    """Bytes of requests that are read or worked on; who only announces bytes takes no room from others."""
+
+    def __init__(self, most: int):
+        self._most, self._held = most, 0
+
+    def check(self, size: int) -> None:
+        """Refuses bytes for which there is no room."""
+        if self._held + size > self._most:
+            raise Problem(503, "the service holds too many photos; try again soon", headers={"Retry-After": "1"})
+
+    def take(self, size: int) -> None:
+        self._held += size
+
+    def leave(self, size: int) -> None:
+        self._held -= size
+
+
 class Visit:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, settings: Settings):
+    def __init__(self, scope: Scope, receive: Receive, send: Send, settings: Settings, room: Room):
         self._scope, self._receive, self._send, self._limits = scope, receive, send, settings.limits
-        self._received = 0
+        self._room, self._complete = room, False  # whether all of the request is here
+        self.received = 0  # bytes
         self.began = time.perf_counter()
         self.status = 0  # none yet
-        self.deadline: asyncio.Timeout | None = None  # of the beginning of the answer
+        self.deadline: asyncio.Timeout | None = None  # of the request, and then of the beginning of the answer
 
     def length(self) -> int:
         """The bytes that the request announces, or the most that it may send."""
@@ -92,15 +106,28 @@ class Visit:
         return length
 
     async def receive(self) -> Message:
+        if self._complete:  # what comes now is the news that the visitor has gone, however long the answer takes
+            return await self._receive()
         try:
             async with asyncio.timeout(self._limits.idle):
                 message = await self._receive()
         except TimeoutError:
             raise Problem(408, "the request came too slowly") from None
-        self._received += len(message.get("body", b""))
-        if self._received > self._limits.body:
+        size = len(message.get("body", b""))
+        if self.received + size > self._limits.body:
             raise _too_large(self._limits.body)
+        self._room.check(size)
+        self._room.take(size)
+        self.received += size
+        self._complete = not message.get("more_body", False)
+        self._allow(self._limits.seconds + (0 if self._complete else self.received / self._limits.slowest))
         return message
+
+    def _allow(self, seconds: float) -> None:
+        """Gives an answer that has not begun so much time: from now, or from the beginning while the request comes."""
+        if self.deadline is not None and not self.deadline.expired() and not self.status:
+            passed = 0.0 if self._complete else time.perf_counter() - self.began
+            self.deadline.reschedule(asyncio.get_running_loop().time() + seconds - passed)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

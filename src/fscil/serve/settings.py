@@ -21,7 +21,8 @@ class Limits:
     photos: int = 64  # of a request
     waiting: int = 256  # photos that wait for an answer
     changes: int = 128  # that wait to be written
-    seconds: float = 30.0  # from the headers of a request to the beginning of its answer
+    seconds: float = 30.0  # from the end of a request to the beginning of its answer
+    slowest: float = 32 * 1024.0  # bytes a second at which a request has to come, once these seconds have passed
     download: float = 600.0  # seconds for an answer that has begun
     idle: float = 10.0  # seconds without a byte of a request
 

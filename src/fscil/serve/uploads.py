@@ -16,6 +16,7 @@ from fscil.teach.seeing.photos import Upload
 from fscil.text import printable
 
 FIELDS = 16  # texts of a form
+LONGEST_TEXT = 8 * MEGABYTE  # bytes of one: earlier answers of a test of 50,000 photos
 LONGEST_TITLE = 200  # characters of what a photo is called
 
 
@@ -38,18 +39,12 @@ async def read_form(request: Request, limits: Limits) -> Form:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem(415, "send photos as multipart/form-data, each in a field called photos")
     parser = InMemory(
-        request.headers, _chunks(request), max_files=limits.photos, max_fields=FIELDS, max_part_size=MEGABYTE
+        request.headers, _chunks(request), max_files=limits.photos, max_fields=FIELDS, max_part_size=LONGEST_TEXT
     )
     try:
         items = (await parser.parse()).multi_items()
     except MultiPartException as problem:
-        many = problem.message.startswith("Too many")
-        raise Problem(
-            413 if many else 400,
-            f"a form may hold at most {limits.photos} photos and {FIELDS} texts; send less"
-            if many
-            else "the form is broken or incomplete",
-        ) from problem
+        raise _refusal(problem.message, limits) from problem
     form = Form()
     for name, value in items:
         if isinstance(value, UploadFile):
@@ -59,6 +54,15 @@ async def read_form(request: Request, limits: Limits) -> Form:
         else:
             form.texts[name] = value
     return form
+
+
+def _refusal(message: str, limits: Limits) -> Problem:
+    """What is wrong with a form, from the parser's words."""
+    if message.startswith("Too many"):
+        return Problem(413, f"a form may hold at most {limits.photos} photos and {FIELDS} texts; send less")
+    if message.startswith("Part exceeded"):
+        return Problem(413, f"a text of a form may have at most {LONGEST_TEXT} bytes; send less")
+    return Problem(400, "the form is broken or incomplete")
 
 
 async def read_photos(request: Request, limits: Limits) -> list[Upload]:

@@ -49,7 +49,7 @@ FORMATS = (
 MOST_PIXELS = 80_000_000  # of a picture that has to be decoded completely; JPEG files are decoded at a smaller size
 MOST_OPENED = 2 * (Image.MAX_IMAGE_PIXELS or MOST_PIXELS)  # of any picture: Pillow refuses larger ones
 TOO_LARGE = (
-    f"at most {MOST_PIXELS // 1_000_000} can be read ({MOST_OPENED // 1_000_000} of a JPEG file), make it smaller"
+    f"at most {MOST_PIXELS // 1_000_000} can be read ({MOST_OPENED // 1_000_000} of a plain JPEG file), make it smaller"
 )
 EMPTY = "is empty (0 bytes)"
 BATCH = 32
@@ -120,10 +120,19 @@ def size(photo: Upload, pixels: int) -> int:
     """How many pixels of a photo have to be decoded to use it at a size; 0 if it cannot be opened."""
     try:
         with _open(io.BytesIO(photo.content), photo.name) as picture:
-            picture.draft(picture.mode, (2 * pixels, 2 * pixels))
-            return picture.width * picture.height
+            return _drafted(picture, pixels)
     except Exception:  # whoever reads it says what is wrong
         return 0
+
+
+def _drafted(picture: Image.Image, pixels: int) -> int:
+    """Has a JPEG file decoded at a smaller size that is enough; gives how many pixels are then held in memory.
+
+    Of a progressive one it is all: it holds the whole picture several times before any of it can be made smaller.
+    """
+    whole = picture.width * picture.height
+    picture.draft(picture.mode, (2 * pixels, 2 * pixels))
+    return whole if picture.info.get("progressive") else picture.width * picture.height
 
 
 def _is_tensor(source: Source) -> TypeGuard[Tensor]:
@@ -135,11 +144,9 @@ def _is_tensor(source: Source) -> TypeGuard[Tensor]:
 def _decoded(file: IO[bytes], name: str, pixels: int | None) -> Image.Image:
     try:
         with _open(file, name) as picture:
-            if pixels:
-                picture.draft(picture.mode, (2 * pixels, 2 * pixels))
-            if picture.width * picture.height > MOST_PIXELS:
-                size = picture.width * picture.height / 1e6
-                raise Unreadable(name, f"has {size:.0f} megapixels; {TOO_LARGE}")
+            whole = _drafted(picture, pixels) if pixels else picture.width * picture.height
+            if whole > MOST_PIXELS:
+                raise Unreadable(name, f"has {whole / 1e6:.0f} megapixels; {TOO_LARGE}")
             return upright_rgb(picture)
     except Unreadable:
         raise
