@@ -8,28 +8,10 @@ import pytest
 from albums import BIRDS, photos
 from fscil.teach.storage import modelfile
 from serving import Serving
+from studio import ask, choose_folders, drop, names, teach, texts
 from visitors import until
 
 pytestmark = pytest.mark.browser
-
-
-def texts(page: Any, selector: str) -> list[str]:
-    return [text.strip() for text in page.locator(selector).all_inner_texts()]
-
-
-def ask(page: Any, *files: Path) -> None:
-    page.set_input_files("#ask-file", files)
-
-
-def teach(page: Any, name: str, files: list[Path]) -> None:
-    page.set_input_files("#teach-file", files)
-    page.fill("#name", name)
-    page.click("#teach-go")
-    page.wait_for_selector(f".toast:has-text('{name}')")
-
-
-def names(file: Path) -> list[str]:
-    return [str(name) for name in modelfile.load(file).names.values()]
 
 
 def test_a_class_is_taught_asked_about_and_taken_back(studio: Any, birds_file: Path, hoopoes: list[Path]) -> None:
@@ -252,19 +234,6 @@ def test_a_token_is_asked_for(tab: Any, birds_file: Path, album: Path) -> None:
         service.stop()
 
 
-DROP = """([selector, names, bytes]) => {
-    const transfer = new DataTransfer();
-    names.forEach((name, i) => transfer.items.add(new File([Uint8Array.from(bytes[i])], name)));
-    const zone = document.querySelector(selector);
-    zone.dispatchEvent(new DragEvent("dragover", {dataTransfer: transfer, bubbles: true, cancelable: true}));
-    zone.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true, cancelable: true}));
-}"""
-
-
-def drop(page: Any, selector: str, files: list[Path]) -> None:
-    page.evaluate(DROP, [selector, [file.name for file in files], [list(file.read_bytes()) for file in files]])
-
-
 def test_photos_are_dropped_where_they_belong(studio: Any, birds_file: Path, album: Path, hoopoes: list[Path]) -> None:
     drop(studio, "h2#known-title", [album / "owl" / "3.png"])
     studio.wait_for_selector(".verdict:has-text('owl')")
@@ -280,9 +249,7 @@ def test_photos_are_dropped_where_they_belong(studio: Any, birds_file: Path, alb
 def test_folders_are_classes(studio: Any, tmp_path: Path, birds_file: Path) -> None:
     photos(tmp_path / "new" / "hoopoe", 50, range(2))
     photos(tmp_path / "new" / "bee_eater", 51, range(3))
-    folders = studio.locator("#teach-file")
-    folders.evaluate("input => input.setAttribute('webkitdirectory', '')")
-    folders.set_input_files(tmp_path / "new")
+    choose_folders(studio, tmp_path / "new")
     studio.click("button:has-text('Teach 2 classes')")
     studio.wait_for_selector(".toast:has-text('Taught 2 classes from 5 photos')")
     assert sorted(names(birds_file)[-2:]) == ["bee eater", "hoopoe"]

@@ -65,12 +65,12 @@ export const api = {
   predict: (photos) => json("POST", "v1/predict?top=5&nearest=4", { body: form(photos) }),
   evaluate: (photos, labels, earlier, signal) =>
     json("POST", "v1/evaluate", {
-      body: form(photos, { labels: JSON.stringify(labels), earlier: JSON.stringify(earlier) }),
+      body: form(photos, { labels: JSON.stringify(labels), earlier }),
       signal,
     }),
   explain: async (photo) => (await send("POST", "v1/explain", { body: form([photo]) })).blob(),
   thumbnail: async (digest) => (await send("GET", `v1/photos/${digest}`)).blob(),
-  teach: (name, photos) => json("POST", `${at(name)}/photos`, { body: form(photos) }),
+  teach: (name, photos, match) => json("POST", `${at(name)}/photos`, { body: form(photos), match }),
   none: (photos) => json("POST", "v1/none", { body: form(photos) }),
   correct: (name, photo) => json("POST", "v1/correct", { body: form([photo], { class: name }) }),
   move: (name, digest) => json("POST", "v1/correct", { body: form([], { class: name, digest }) }),

@@ -1,4 +1,4 @@
-// One class in a dialog: its photos, a new name, and forgetting; everything can be undone.
+// One class in a dialog: its photos, a new name, and forgetting; each of these can be undone.
 
 import { api, NONE } from "./api.js";
 import { $, el } from "./dom.js";
@@ -8,20 +8,24 @@ import { change, noticed, state, when } from "./state.js";
 import { prepare } from "./teach.js";
 
 let open = null; // the name of the class that is shown
+let parts = null; // of the dialog that follow the model: {notes, photos}
+let loads = 0;
 let changing = false; // it may have another name in a moment
 
 export async function openClass(name) {
-  open = name;
   const dialog = $("class-dialog");
-  await show();
+  build(name);
+  await load();
   if (!dialog.open) dialog.showModal();
 }
 
-async function show() {
-  const name = open;
+/** The dialog without what the service has to be asked for. */
+function build(name) {
+  open = name;
   const fixed = name === NONE;
   const notes = el("div", { class: "notes", role: "status" });
   const photos = el("ul", { class: "photos", "aria-label": "Photos", tabindex: "0" });
+  parts = { notes, photos };
   $("class-body").replaceChildren(
     el("h2", { id: "class-title" }, fixed ? "None of these" : name),
     notes,
@@ -29,13 +33,21 @@ async function show() {
     ...(fixed ? [el("p", { class: "quiet" }, "Photos that show none of the classes. The model says so when a photo is like them.")] : [renaming(name, notes)]),
     actions(name, notes),
   );
+}
+
+/** Shows the photos as they are now; a name that is being typed, and the keyboard, stay where they are. */
+async function load() {
+  const [name, mine, { notes, photos }] = [open, (loads += 1), parts];
   try {
     const told = await api.photosOf(name);
-    if (told.text) notes.append(note(told.text));
-    if (!told.photos.length) notes.append(note("the model keeps no list of the photos of this class"));
+    if (mine !== loads) return; // a later call knows better
+    const texts = [told.text, told.photos.length ? null : "the model keeps no list of the photos of this class"];
+    notes.replaceChildren(...texts.filter(Boolean).map((text) => note(text)));
+    const held = document.activeElement.closest(".taught")?.dataset.digest;
     photos.replaceChildren(...told.photos.map((photo) => taught(name, photo, notes)));
+    if (held) (photos.querySelector(`[data-digest="${held}"] button`) ?? photos).focus();
   } catch (problem) {
-    notes.replaceChildren(...problemNotes(noticed(problem)));
+    if (mine === loads) notes.replaceChildren(...problemNotes(noticed(problem)));
   }
 }
 
@@ -85,13 +97,14 @@ async function attempt(notes, make, text, left) {
   try {
     const done = await change(make);
     if (left === null) close();
-    else {
-      open = left;
-      await show();
+    else if (open !== null) {
+      if (left !== open) build(left);
+      await load();
       $("class-dialog").querySelector(".main").focus();
     }
     toast(text, done.revision);
   } catch (problem) {
+    if (problem.status === 412) await load();
     notes.replaceChildren(...problemNotes(problem));
   } finally {
     changing = false;
@@ -112,7 +125,7 @@ export function start() {
   });
   when("state", () => {
     if (!open || changing) return;
-    if (open === NONE || state.classes.some(({ name }) => name === open)) show();
+    if (open === NONE || state.classes.some(({ name }) => name === open)) load();
     else close();
   });
 }

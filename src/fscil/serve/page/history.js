@@ -1,4 +1,4 @@
-// History: every change, the newest first, and a way back.
+// History: the last changes, the newest first, and a way back.
 
 import { api } from "./api.js";
 import { $, el, sentence } from "./dom.js";

@@ -5,6 +5,8 @@ import { el } from "./dom.js";
 import { state } from "./state.js";
 
 const SMALL = 240; // pixels of a small picture
+const LIGHT = 8 * 1048576; // bytes of a request that a slow line carries before the service stops waiting
+const AROUND = 2048; // bytes of a form for one photo beside its own: headers, its name, its label
 const MODEST = { photos: 16, body_bytes: 16777216 }; // limits, while those of the service are not known
 const REMEMBERED = 2000; // small pictures of taught photos
 
@@ -38,33 +40,47 @@ export function chosen(files) {
 
 /** Gives each file a name that no other has, as the service will call it: [{name, file}]. */
 export function named(files) {
-  const seen = new Map();
+  const [taken, times] = [new Set(), new Map()];
   return files.map((file) => {
-    const plain = file.name.replace(/[\p{C}/\\]/gu, "_").slice(-120) || "photo";
-    const times = (seen.get(plain) ?? 0) + 1;
-    seen.set(plain, times);
-    return { file, name: times === 1 ? plain : plain.replace(/(\.[^.]*)?$/, ` (${times})$1`) };
+    // What a form or the service would write in another way; cut first: half a character would change too.
+    const plain = file.name.slice(-120).replace(/[\p{C}\p{Zl}\p{Zp}/\\"]/gu, "_") || "photo";
+    let name = plain;
+    let time = times.get(plain) ?? 1;
+    for (; taken.has(name); name = plain.replace(/(\.[^.]*)?$/, ` (${time})$1`)) time += 1;
+    times.set(plain, time);
+    taken.add(name);
+    return { file, name };
   });
+}
+
+/** Photos of one request, at least one; what is left for others, and what is too large alone. `beside`: bytes of texts. */
+export function portion(photos, beside = 0) {
+  const { photos: most, body_bytes } = state.model?.limits ?? MODEST;
+  const room = body_bytes - beside;
+  const [part, wrong] = [[], []];
+  let [bytes, position] = [0, 0];
+  for (; position < photos.length && part.length < most; position += 1) {
+    const photo = photos[position];
+    const size = photo.file.size + AROUND;
+    if (size > room) {
+      wrong.push({ photo: photo.name, problem: `is too large: ${Math.round(photo.file.size / 1048576)} MB` });
+      continue;
+    }
+    if (part.length && bytes + size > Math.min(room, LIGHT)) break;
+    part.push(photo);
+    bytes += size;
+  }
+  return { part, wrong, rest: photos.slice(position) };
 }
 
 /** Splits photos into requests that the service accepts; what is too large alone is named. */
 export function portions(photos) {
-  const { photos: most, body_bytes } = state.model?.limits ?? MODEST;
-  const room = body_bytes - 65536; // for what surrounds the photos in a form
-  const wrong = [];
-  const parts = [];
-  let bytes = Infinity;
-  for (const photo of photos) {
-    if (photo.file.size > room) {
-      wrong.push({ photo: photo.name, problem: `is too large: ${Math.round(photo.file.size / 1048576)} MB` });
-      continue;
-    }
-    if (bytes + photo.file.size > room || parts.at(-1).length === most) {
-      parts.push([]);
-      bytes = 0;
-    }
-    parts.at(-1).push(photo);
-    bytes += photo.file.size;
+  const [parts, wrong] = [[], []];
+  for (let rest = photos; rest.length; ) {
+    const next = portion(rest);
+    if (next.part.length) parts.push(next.part);
+    wrong.push(...next.wrong);
+    rest = next.rest;
   }
   return { parts, wrong };
 }

@@ -24,19 +24,18 @@ export function toast(text, revision, steps = 1) {
 
 /** Takes back the newest changes; the first of them has to be the one the page knows. */
 export async function undo(revision, steps = 1) {
+  const undone = [];
   try {
-    const undone = await change(async () => {
-      let last = { revision };
-      const texts = [];
-      for (let step = 0; step < steps; step += 1) {
-        last = await api.undo(last.revision);
-        texts.push(last.undone);
+    await change(async () => {
+      for (let last = revision; undone.length < steps; ) {
+        const answer = await api.undo(last);
+        undone.push(answer.undone);
+        last = answer.revision;
       }
-      return texts;
     });
     toast(`taken back: ${undone[0]}`);
   } catch (problem) {
-    toast(problem.message);
+    toast(undone.length ? `taken back in part: the last ${undone.length} of ${steps} changes` : problem.message);
   }
 }
 

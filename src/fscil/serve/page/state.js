@@ -4,20 +4,33 @@ import { api, Gone, Refusal } from "./api.js";
 
 const OFTEN = 2000; // milliseconds between two looks at the model
 const SELDOM = 15000; // while nobody looks at the page
+const TRIES = 5; // to see the model and its classes in the same state
 
 export const state = { model: null, classes: [], none: 0, revision: null };
 export const events = new EventTarget();
 let changing = 0; // own changes under way
+let refreshes = 0;
 
 const tell = (type, detail) => events.dispatchEvent(new CustomEvent(type, { detail }));
 
 /** Calls `listener` with the detail of an event: "state", "gone", "back", "elsewhere", "locked". */
 export const when = (type, listener) => events.addEventListener(type, (event) => listener(event.detail));
 
+/**
+ * Learns the state of the model; false if it was not seen whole, or if a later call will know better. The page then keeps
+ * the state it had: changes that are meant for it are refused, and the next look tries again.
+ */
 export async function refresh() {
-  const [model, classes] = await Promise.all([api.model(), api.classes()]);
-  Object.assign(state, { model, classes: classes.classes, none: classes.none, revision: model.revision });
-  tell("state", state);
+  const mine = (refreshes += 1);
+  for (let turn = 0; turn < TRIES; turn += 1) {
+    const [model, classes] = await Promise.all([api.model(), api.classes()]);
+    if (mine !== refreshes) return false;
+    if (model.revision !== classes.revision) continue;
+    Object.assign(state, { model, classes: classes.classes, none: classes.none, revision: model.revision });
+    tell("state", state);
+    return true;
+  }
+  return false;
 }
 
 /** Makes a change and shows what came of it; a change that came too late reloads the page's knowledge first. */
@@ -64,8 +77,15 @@ async function look() {
   gone = false;
   if (model.revision === state.revision || changing) return;
   const before = state.model;
-  await refresh();
-  if (!before) return;
-  const grown = state.model.steps > before.steps;
-  tell("elsewhere", grown ? (await api.history()).steps[0].text : "a change was taken back");
+  if ((await refresh()) && before && !changing) tell("elsewhere", await newest(before));
+}
+
+/** What somebody else did last. Only undoing and erasing make the history shorter; a full one stays as long as it is. */
+async function newest(before) {
+  const { steps, undo } = state.model;
+  const back = "a change was taken back";
+  if (undo) return steps < before.steps ? back : undo;
+  const [step] = (await api.history()).steps; // the newest is final, or there is none
+  if (step && steps >= before.steps) return step.text;
+  return step?.kind === "erase" ? "something was erased or taken back" : back;
 }

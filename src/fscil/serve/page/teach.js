@@ -7,6 +7,7 @@ import { note, problemNotes, toast, wrongPhotos } from "./say.js";
 import { change } from "./state.js";
 
 let tray = []; // files that wait for a name
+let lesson = Promise.resolve(); // the one that is being sent; the next one waits for it
 
 /** Puts photos into the tray; a folder suggests its name, several folders are several classes. */
 export function hold(found) {
@@ -19,6 +20,7 @@ export function hold(found) {
   const [folder] = folders.keys();
   if (folder && !$("name").value) $("name").value = spaced(folder);
   $("teach-notes").replaceChildren();
+  $("teach-offer").replaceChildren();
   show();
 }
 
@@ -26,9 +28,15 @@ const spaced = (folder) => folder.replaceAll("_", " ");
 
 /** Folders of photos, each to be taught as a class. */
 function offer(groups) {
-  const go = el("button", { class: "main", click: () => teachAll(groups) }, `Teach ${count(groups.length, "class")}`);
+  const accept = async () => {
+    go.disabled = true;
+    if (await teachAll(groups)) offered.forEach((part) => part.remove());
+    go.disabled = false;
+  };
+  const go = el("button", { class: "main", click: accept }, `Teach ${count(groups.length, "class")}`);
   const names = groups.map(([name, files]) => `${name} (${files.length})`).join(", ");
-  $("teach-notes").replaceChildren(note(`each folder is a class: ${names}`), el("p", { class: "row" }, go));
+  const offered = [note(`each folder is a class: ${names}`), el("p", { class: "row" }, go)];
+  $("teach-offer").replaceChildren(...offered);
   go.focus();
 }
 
@@ -63,9 +71,10 @@ async function send(event) {
     return;
   }
   if (!name) return;
-  if (await teach(name, tray)) {
-    tray = [];
-    $("name").value = "";
+  const sent = new Set(tray);
+  if (await teach(name, [...sent])) {
+    tray = tray.filter((file) => !sent.has(file)); // more may have come meanwhile, and another name
+    if ($("name").value.trim() === name) $("name").value = "";
     show();
   }
 }
@@ -73,9 +82,16 @@ async function send(event) {
 /** Teaches a class; true if all photos were sent. */
 export const teach = (name, files) => teachAll([[name, files]]);
 
-async function teachAll(groups) {
+function teachAll(groups) {
+  const next = () => sendAll(groups);
+  lesson = lesson.then(next, next);
+  return lesson;
+}
+
+async function sendAll(groups) {
   const lessons = [];
   const notes = [];
+  let complete = false;
   const requests = groups.flatMap(([name, files]) => {
     const { parts, wrong } = portions(named(files));
     notes.push(...wrongPhotos(wrong));
@@ -86,27 +102,50 @@ async function teachAll(groups) {
     await change(async () => {
       for (const [turn, { name, part }] of requests.entries()) {
         if (requests.length > 1) $("teach-progress").value = turn / requests.length;
-        lessons.push(recall(part, await api.teach(name, part)));
+        try {
+          lessons.push(recall(part, await sendNext(name, part, lessons.at(-1))));
+        } catch (problem) {
+          if (!problem.photos?.length) throw problem;
+          notes.push(...problemNotes(problem)); // nothing in this portion can be read; the others may be fine
+        }
       }
     });
+    complete = lessons.length > 0;
   } catch (problem) {
     notes.push(...problemNotes(problem));
   }
   working(false);
-  const latest = new Map(lessons.map((lesson) => [lesson.class, lesson]));
+  const latest = new Map(lessons.map((one) => [one.class, one]));
   $("teach-notes").replaceChildren(...[...latest.values()].flatMap(outcome), ...lessons.flatMap(unread), ...notes);
-  tell(lessons.filter(({ taught }) => taught));
-  return requests.length > 0 && lessons.length === requests.length;
+  tell(lessons);
+  return complete;
+}
+
+/** Sends a portion right after the one before it; `alone` in the answer: somebody else came in between. */
+async function sendNext(name, part, before) {
+  if (!before) return api.teach(name, part);
+  try {
+    return await api.teach(name, part, before.revision);
+  } catch (problem) {
+    if (problem.status !== 412) throw problem;
+    return { ...(await api.teach(name, part)), alone: true };
+  }
 }
 
 const unread = ({ unreadable }) => wrongPhotos(unreadable);
+const photosOf = (lessons) => count(lessons.reduce((sum, { taught }) => sum + taught, 0), "photo");
 
+/** Says what was taught; the way back ends where somebody else came in between. */
 function tell(lessons) {
-  if (!lessons.length) return;
-  const names = new Set(lessons.map((lesson) => lesson.class));
-  const what = names.size === 1 ? lessons[0].class : count(names.size, "class");
-  const photos = lessons.reduce((sum, { taught }) => sum + taught, 0);
-  toast(`taught ${what} from ${count(photos, "photo")}`, lessons.at(-1).revision, lessons.length);
+  const useful = lessons.filter(({ taught }) => taught); // the others left no step
+  if (!useful.length) return;
+  const names = new Set(useful.map((one) => one.class));
+  const what = names.size === 1 ? useful[0].class : count(names.size, "class");
+  const last = lessons.slice(Math.max(0, lessons.findLastIndex(({ alone }) => alone))).filter(({ taught }) => taught);
+  const meanwhile = "; somebody else changed the model meanwhile";
+  const limit = last.length ? `${meanwhile}, so Undo takes back the last ${photosOf(last)} only` : meanwhile;
+  const text = `taught ${what} from ${photosOf(useful)}${last.length < useful.length ? limit : ""}`;
+  toast(text, last.length ? lessons.at(-1).revision : null, last.length);
 }
 
 /** Small pictures of what was taught, where it is certain which photo is which. */

@@ -2,31 +2,39 @@
 
 import { api } from "./api.js";
 import { $, count, el } from "./dom.js";
-import { fileTile, named, portions } from "./photos.js";
+import { fileTile, named, portion } from "./photos.js";
 import { note, problemNotes, wrongPhotos } from "./say.js";
 import { noticed } from "./state.js";
 
 const MOST = 12; // photos shown of a pair
-let stopping = null;
+let stopping = null; // the test that runs
 
 /** Tests the model on files in folders that are called like their classes. */
 export async function test(found) {
+  if (stopping) {
+    $("test-notes").replaceChildren(note("a test runs already: wait for it, or stop it, then drop this folder again", "wrong"));
+    return;
+  }
   const inFolders = found.filter(({ folder }) => folder);
   if (!inFolders.length) {
     $("test-notes").replaceChildren(note("these photos lie in no folder: drop a folder with one folder for each class", "wrong"));
     return;
   }
   const labels = new Map(named(inFolders.map(({ file }) => file)).map((photo, i) => [photo, inFolders[i].folder]));
-  const { parts, wrong } = portions([...labels.keys()]);
-  const notes = wrongPhotos(wrong);
+  const notes = [];
   let result = { results: [] };
   $("score").hidden = true;
   working(new AbortController());
   try {
-    for (const [turn, part] of parts.entries()) {
-      $("test-progress").value = turn / parts.length;
-      const truths = part.map((photo) => labels.get(photo));
-      result = await api.evaluate(part, truths, result.results, stopping.signal);
+    for (let rest = [...labels.keys()]; rest.length; ) {
+      $("test-progress").value = 1 - rest.length / labels.size;
+      const earlier = JSON.stringify(result.results);
+      const next = portion(rest, new Blob([earlier]).size); // it grows with every answer, and photos have what is left
+      rest = next.rest;
+      notes.push(...wrongPhotos(next.wrong));
+      if (!next.part.length) continue;
+      const truths = next.part.map((photo) => labels.get(photo));
+      result = await api.evaluate(next.part, truths, earlier, stopping.signal);
       notes.push(...wrongPhotos(result.unreadable));
     }
   } catch (problem) {
@@ -73,7 +81,7 @@ function confusions(confused, files) {
       "li",
       { class: "stack" },
       el("h3", {}, `${truth} taken for ${said}: ${photos.length}`),
-      el("ul", { class: "near" }, photos.slice(0, MOST).map((name) => el("li", {}, fileTile(files.get(name)), name))),
+      el("ul", { class: "near" }, photos.slice(0, MOST).map((name) => el("li", {}, files.has(name) ? fileTile(files.get(name)) : null, name))),
     ),
   );
   return [el("h2", {}, "Confused"), el("ul", { class: "stack" }, pairs)];
