@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from fscil import files
 from fscil.errors import FscilError
 from fscil.serve.app import application
+from fscil.serve.problems import Problem
 from fscil.serve.settings import Limits, Settings
 from fscil.serve.store import FAILED, LOST, Store
 from fscil.teach.knowledge.model import Model
@@ -188,6 +189,9 @@ def test_a_change_that_fails_leaves_no_trace(store: Store, birds_file: Path) -> 
         assert not until(lambda: any(one.done() for one in waiting), 0.3)
     assert waiting[0].result(5).model is waiting[2].result(5).model
     assert isinstance(waiting[1].exception(5), RuntimeError)
+    with pytest.raises(Problem, match="changed by somebody else"):  # else it would take back the other's
+        store.submit(lambda m: m.undo(), [waiting[0].result().revision]).result(5)
+    assert waiting[2].result().revision == store.model.revision
     kept = modelfile.load(birds_file)
     assert kept.classes == ["crow", "jay", "kite", "uhu", "robin", "zaunkönig"]
 

@@ -70,7 +70,7 @@ async def teach(
     done = await service.change(taught, revisions(if_match), model)
     lesson, new = done.value
     response.status_code = 201 if new else 200
-    return _lesson_facts(words.tag(response, done.model), name, lesson)
+    return _lesson_facts(words.tag(response, done), name, lesson)
 
 
 @routes.post(
@@ -82,7 +82,7 @@ async def teach_none(service: Served, request: Request, response: Response, if_m
     seen = await service.look(model, photos, model.album.keep)
     titles = [photo.name for photo in photos]
     done = await service.change(lambda model: teach_none_seen(model, titles, seen), revisions(if_match), model)
-    return _lesson_facts(words.tag(response, done.model), NONE, done.value)
+    return _lesson_facts(words.tag(response, done), NONE, done.value)
 
 
 @routes.post(
@@ -108,7 +108,7 @@ async def correct(service: Served, request: Request, response: Response, if_matc
         return correct_chosen(model, NONE if name == NONE else model.name_of(name), _chosen(model, given, seen))
 
     done = await service.change(corrected, revisions(if_match), model)
-    return _correction_facts(words.tag(response, done.model), name, done.value)
+    return _correction_facts(words.tag(response, done), name, done.value)
 
 
 @routes.delete(
@@ -123,7 +123,7 @@ async def unteach(
         return unteach_chosen(model, known_class(model, name), _remembered(model, digest, name), erase)
 
     done = await service.change(taken, revisions(if_match))
-    return _correction_facts(words.tag(response, done.model), name, done.value)
+    return _correction_facts(words.tag(response, done), name, done.value)
 
 
 @routes.delete(
@@ -135,7 +135,7 @@ async def unteach_none(
     done = await service.change(
         lambda model: unteach_chosen(model, NONE, _remembered(model, digest, NONE), erase), revisions(if_match)
     )
-    return _correction_facts(words.tag(response, done.model), NONE, done.value)
+    return _correction_facts(words.tag(response, done), NONE, done.value)
 
 
 def _remembered(model: Model, digest: str, name: str) -> Chosen:

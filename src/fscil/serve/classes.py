@@ -39,7 +39,7 @@ async def rename(service: Served, response: Response, name: str, new: NewName, i
         return str(meant)
 
     done = await service.change(renamed, expected)
-    return Renamed.model_validate({"revision": words.tag(response, done.model), "class": done.value})
+    return Renamed.model_validate({"revision": words.tag(response, done), "class": done.value})
 
 
 @routes.delete(CLASS, summary="Forget or erase a class", responses=documented(409, 412, 422))
@@ -58,7 +58,7 @@ async def forget(
 
     done = await service.change(forgotten, expected)
     facts = {"class": class_name(name), "erased": erase, "was_base": done.value}
-    return Forgotten.model_validate({"revision": words.tag(response, done.model), **facts})
+    return Forgotten.model_validate({"revision": words.tag(response, done), **facts})
 
 
 def _erased(model: Model, name: str) -> set[int]:
@@ -80,4 +80,4 @@ async def undo(service: Served, response: Response, if_match: IfMatch = None) ->
             raise Problem(409, str(problem)) from problem
 
     done = await service.change(undone, expected)
-    return Undone(revision=words.tag(response, done.model), undone=done.value)
+    return Undone(revision=words.tag(response, done), undone=done.value)

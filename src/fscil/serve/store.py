@@ -36,10 +36,23 @@ Revisions = Sequence[str] | None  # of which one has to be the model's; None: an
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a change, and the model after it."""
+    """What came of a change, the model after it, and the revision to which it led.
+
+    Of changes that are written together only the last leads to the model's: who wants to take back an earlier one has
+    to look again, because a later one is somebody else's.
+    """
 
     value: Any
     model: Model
+    revision: str
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What came of a change, and how many of those that are written together had been made by then."""
+
+    value: Any
+    place: int
 
 
 @dataclass(frozen=True)
@@ -148,8 +161,9 @@ class Store:
                 changes = _claimed(waiting)
                 self._answer(changes, [Problem(507, LOST)] * len(changes))
 
-    def _outcomes(self, changes: Sequence[Change]) -> list[Any]:
+    def _outcomes(self, changes: Sequence[Change]) -> list[Applied | Exception]:
         """Of each change what came of it, once the disk has it."""
+        outcomes: list[Applied | Exception]
         try:
             if self.failed:
                 raise Problem(507, FAILED)
@@ -162,12 +176,14 @@ class Store:
             outcomes = [problem if isinstance(problem, Problem) else Problem(507, LOST)] * len(changes)
         return outcomes
 
-    def _answer(self, changes: Sequence[Change], outcomes: Sequence[Any]) -> None:
+    def _answer(self, changes: Sequence[Change], outcomes: Sequence[Applied | Exception]) -> None:
+        made = max((outcome.place for outcome in outcomes if isinstance(outcome, Applied)), default=0)
         for change, outcome in zip(changes, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                change.done.set_exception(outcome)
+            if isinstance(outcome, Applied):
+                passed = f"-{outcome.place}" if outcome.place < made else ""
+                change.done.set_result(Done(outcome.value, self._model, f"{self._model.revision}{passed}"))
             else:
-                change.done.set_result(Done(outcome, self._model))
+                change.done.set_exception(outcome)
 
     def _save(self, model: Model) -> None:
         try:
@@ -181,16 +197,19 @@ class Store:
         self._file = _identity(self._path)
         self._model = _warm(model)
 
-    def _applied(self, changes: Sequence[Change]) -> tuple[Model, list[Any]]:
+    def _applied(self, changes: Sequence[Change]) -> tuple[Model, list[Applied | Exception]]:
         """The model after changes, and of each what came of it; one that fails leaves no trace."""
-        model, outcomes = self._model, []
+        outcomes: list[Applied | Exception] = []
+        model, place = self._model, 0
         for change in changes:
             try:
                 if change.expected is not None and (model is not self._model or model.revision not in change.expected):
                     raise Problem(412, "the model was changed by somebody else; look at it again, then repeat")
                 trial = model.copy()
-                outcomes.append(change.apply(trial))
-                model = trial if _differ(model, trial) else model
+                value = change.apply(trial)
+                if _differ(model, trial):
+                    model, place = trial, place + 1
+                outcomes.append(Applied(value, place))
             except Exception as problem:
                 outcomes.append(problem)
         return model, outcomes

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from fastapi import Response
 
 from fscil.serve.shapes import Missed, ReviewFacts, Told
+from fscil.serve.store import Done
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.looking import Seen, answers
 from fscil.teach.lessons.nearest import Neighbour, Taught
@@ -18,9 +19,9 @@ from fscil.teach.seeing.photos import Upload
 _TAUGHT: WeakKeyDictionary[Model, Taught] = WeakKeyDictionary()  # what was forgotten goes with its snapshot
 
 
-def tag(response: Response, model: Model) -> str:
-    """The revision of a model, which is also the entity tag of an answer."""
-    revision = model.revision or ""
+def tag(response: Response, state: Model | Done) -> str:
+    """The revision of a model, or to which a change led; it is also the entity tag of an answer."""
+    revision = state.revision or ""
     response.headers["ETag"] = f'"{revision}"'
     return revision
 
