@@ -52,7 +52,7 @@ def fetch(name: str, root: str | Path) -> None:
         return
     if not hasattr(tarfile, "data_filter"):
         raise FscilError(
-            "Python before 3.11.4 cannot unpack archives safely: update Python, or unpack the files yourself"
+            "archives cannot be unpacked safely before Python 3.11.4: update Python, or unpack the files yourself"
         )
     archive = ARCHIVES[name]
     target = root / archive.folder
