@@ -1,4 +1,4 @@
-"""The tables of docs/photos.md on unknown photos are those of the files below results/unknown."""
+"""What docs/photos.md and docs/photos-tuning.md say about unknown photos is in the files below results/unknown."""
 
 import json
 from pathlib import Path
@@ -41,3 +41,14 @@ def test_what_the_layout_knows_of_characters_was_measured() -> None:
     text = " ".join((ROOT / "docs" / "photos.md").read_text("utf-8").split())
     said = f"{told['accepted']:.1f} % of the unknown ones are accepted and {told['refused']:.1f} % of the known ones"
     assert f"{said} refused, AUROC {told['auroc']:.2f} (one draw" in text
+
+
+def test_the_rule_of_today_is_told_beside_those_before_it() -> None:
+    sets = {one["set"]: one for one in json.loads((FILES / "draws.json").read_text("utf-8"))["sets"]}
+    rows = (ROOT / "docs" / "photos-tuning.md").read_text("utf-8").split("| C, used today |")[1].splitlines()[2:4]
+    said = {
+        cells[0].split(" (")[0]: cells[-1] for cells in ([c.strip() for c in row.strip("|").split("|")] for row in rows)
+    }
+    expected = {name: f"{sets[name]['accepted']:.1f} / {sets[name]['refused']:.1f}" for name in said}
+    assert len(said) == 2
+    assert said == expected
