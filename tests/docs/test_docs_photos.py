@@ -46,9 +46,8 @@ def test_what_the_layout_knows_of_characters_was_measured() -> None:
 def test_the_rule_of_today_is_told_beside_those_before_it() -> None:
     sets = {one["set"]: one for one in json.loads((FILES / "draws.json").read_text("utf-8"))["sets"]}
     rows = (ROOT / "docs" / "photos-tuning.md").read_text("utf-8").split("| C, used today |")[1].splitlines()[2:4]
-    said = {
-        cells[0].split(" (")[0]: cells[-1] for cells in ([c.strip() for c in row.strip("|").split("|")] for row in rows)
-    }
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    said = {row[0].split(" (")[0]: row[-1] for row in cells}
     expected = {name: f"{sets[name]['accepted']:.1f} / {sets[name]['refused']:.1f}" for name in said}
     assert len(said) == 2
     assert said == expected
