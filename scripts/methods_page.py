@@ -54,7 +54,8 @@ def page(results: Path) -> str:
     lines = [COLUMNS, ("---",) * len(COLUMNS), *(line(name, words, rows.get(name)) for name, words in methods.items())]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
     paragraphs = "".join(f"\n{paragraph(name, words, rows.get(name))}" for name, words in methods.items())
-    sessions = f"\n## Session by session\n\n{report.table([results], 'md').strip()}\n" if rows else ""
+    below = report.table([results], "md").strip().replace("## ", "### ", 1) if rows else ""  # the data set, as a part
+    sessions = f"\n## Session by session\n\n{below}\n" if rows else ""
     return f"{INTRODUCTION}\n{table}{paragraphs}{sessions}"
 
 

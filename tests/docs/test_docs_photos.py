@@ -1,4 +1,4 @@
-"""The tables of docs/photos.md on unknown photos are those of the files below results/unknown."""
+"""What docs/photos.md and docs/photos-tuning.md say about unknown photos is in the files below results/unknown."""
 
 import json
 from pathlib import Path
@@ -41,3 +41,29 @@ def test_what_the_layout_knows_of_characters_was_measured() -> None:
     text = " ".join((ROOT / "docs" / "photos.md").read_text("utf-8").split())
     said = f"{told['accepted']:.1f} % of the unknown ones are accepted and {told['refused']:.1f} % of the known ones"
     assert f"{said} refused, AUROC {told['auroc']:.2f} (one draw" in text
+
+
+def test_the_rule_of_today_is_told_beside_those_before_it() -> None:
+    sets = {one["set"]: one for one in json.loads((FILES / "draws.json").read_text("utf-8"))["sets"]}
+    rows = (ROOT / "docs" / "photos-tuning.md").read_text("utf-8").split("| C, used today |")[1].splitlines()[2:4]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    said = {row[0].split(" (")[0]: row[-1] for row in cells}
+    expected = {name: f"{sets[name]['accepted']:.1f} / {sets[name]['refused']:.1f}" for name in said}
+    assert len(said) == 2
+    assert said == expected
+
+
+def test_what_the_runs_of_a_practitioner_accepted_and_refused_was_measured() -> None:
+    named = {
+        "`prototypes`, before the whitened read-out": "cub200-prototypes",
+        "`transfer`, before the whitened read-out": "cub200-transfer",
+        "whitened read-out, rule B": "cub200-whitened",
+        "`--best`, rule C": "cub200-best",
+    }
+    lines = (ROOT / "docs" / "photos-tuning.md").read_text("utf-8").splitlines()
+    for title, name in named.items():
+        unknown = json.loads((ROOT / "results" / "practitioner" / f"{name}.json").read_text("utf-8"))["unknown"]
+        accepted = [100 * share for share in unknown["taken_for_known"][:-1]]  # at the end no species is unknown
+        refused = [100 * unknown["known_not_sure"][at] for at in (0, 9)]
+        shares = f"{min(accepted):.0f} to {max(accepted):.0f} | {refused[0]:.0f} and {refused[1]:.0f}"
+        assert f"| {title} | {shares} |" in lines

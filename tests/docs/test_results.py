@@ -109,6 +109,22 @@ def test_reconstructions_are_marked_in_the_tables_of_all_methods() -> None:
         assert "in part a reconstruction" in (ROOT / page).read_text("utf-8").lower()
 
 
+@pytest.mark.parametrize("name", methods.names())
+def test_the_row_of_a_method_was_measured(name: str) -> None:
+    """Its sessions are on docs/methods.md, which is made from the same files."""
+    joint, run = (
+        json.loads((ROOT / "results/compare/cifar100" / f"{method}-compare-seed0.json").read_text("utf-8"))
+        for method in ("joint", name)
+    )
+    total, reference = run["metrics"]["sum"], joint["metrics"]["sum"]["accuracy"][-1]
+    first, last = total["accuracy"][0], total["accuracy"][-1]
+    (row,) = [row for row in cells("docs/results.md") if row[0].removesuffix(" †") == f"`{name}`"]
+    assert row[1:4] == [f"{first:.2f}", f"{last:.2f}", f"**{total['average']:.2f}**"]
+    assert row[4] == " / ".join(f"{total[part][-1]:.1f}" for part in ("base", "new", "harmonic"))
+    assert row[5:7] == [f"{total['gain']:+.2f}", f"{last - reference:+.2f}"]
+    assert row[8:10] == [f"{run['macs'] / 1e15:.3f}", f"{run['seconds'] / 60:.0f}"]
+
+
 def headline(source: Measured) -> str:
     """The average of a curve as the README prints it: with its standard deviation, if there is one, and n."""
     files = sorted((ROOT / "results").glob(source.files))
