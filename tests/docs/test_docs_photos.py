@@ -59,6 +59,7 @@ def test_what_the_runs_of_a_practitioner_accepted_and_refused_was_measured() -> 
         "`transfer`, before the whitened read-out": "cub200-transfer",
         "whitened read-out, rule B": "cub200-whitened",
         "`--best`, rule C": "cub200-best",
+        "whitened read-out, rule D": "cub200-lessons",
     }
     lines = (ROOT / "docs" / "photos-tuning.md").read_text("utf-8").splitlines()
     for title, name in named.items():
@@ -67,3 +68,15 @@ def test_what_the_runs_of_a_practitioner_accepted_and_refused_was_measured() -> 
         refused = [100 * unknown["known_not_sure"][at] for at in (0, 9)]
         shares = f"{min(accepted):.0f} to {max(accepted):.0f} | {refused[0]:.0f} and {refused[1]:.0f}"
         assert f"| {title} | {shares} |" in lines
+
+
+@pytest.mark.parametrize(("name", "place"), [("cub200-lessons", 0), ("cub200-best", 1)])
+def test_what_is_accepted_while_classes_are_taught_was_measured(name: str, place: int) -> None:
+    unknown = json.loads((ROOT / "results" / "practitioner" / f"{name}.json").read_text("utf-8"))["unknown"]
+    rows = {
+        "unknown photos accepted, %": [f"{100 * share:.1f}" for share in unknown["taken_for_known"][:10]],
+        "known photos refused, %": [f"{100 * share:.1f}" for share in unknown["known_not_sure"][:10]],
+        "AUROC": [f"{value:.2f}" for value in unknown["auroc"][:10]],
+    }
+    table = (ROOT / "docs" / "photos.md").read_text("utf-8").split("| species known |")[1:][place]
+    assert [line for title, cells in rows.items() if (line := f"| {title} | {' | '.join(cells)} |") not in table] == []
