@@ -12,6 +12,7 @@ from fscil.data.images import TensorImages
 from fscil.data.sessions import Session
 from fscil.experiments import budget, folder, schedule, specs
 from fscil.experiments.cells import cells, only
+from fscil.methods.shared.base import DECIDED_BY
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.report.published import published
@@ -94,6 +95,33 @@ def test_every_arm_of_the_trial_runs_on_a_map_and_shares_what_f1_sees(tmp_path: 
     folder.write_results(experiment, readings, tmp_path)
     table = (tmp_path / "differences.md").read_text()
     assert "| RESA-R, read_out paper, length short | tied, read_out paper, length short | 1 |" in table
+
+
+@pytest.mark.parametrize("dataset", ["cifar100", "cub200", "mini_imagenet"])
+def test_class_means_on_the_linear_base_have_the_base_of_icarl(dataset: str, tmp_path: Path) -> None:
+    runs = {r.arm.name: r.run for r in spread_out(specs.load("compare"), tmp_path, dataset=dataset)}
+    means, icarl = runs["class means on the linear base"].config, runs["icarl"].config
+    of_the_base = (*DECIDED_BY, "feature_length")
+    assert {name: getattr(means, name) for name in of_the_base} == {name: getattr(icarl, name) for name in of_the_base}
+    assert (means.head, icarl.base_loss) == ("linear", "cross-entropy")
+
+
+def test_more_shots_than_a_class_has_are_left_out(tmp_path: Path) -> None:
+    def shots(dataset: str) -> set[object]:
+        return {r.point["shots"] for r in only(spread_out(specs.load("shots"), tmp_path, dataset=dataset), ())}
+
+    assert shots("cub200") == {1, 5, 10, 20}
+    assert shots("cifar100") == {1, 5, 10, 20, 50, 100}
+
+
+def test_lengths_of_resa_are_those_of_the_trial(tmp_path: Path) -> None:
+    """The same losses and steps; only how many of them there are differs."""
+    readings = only(spread_out(specs.load("trial_length"), tmp_path), ["arm=RESA-R", "read_out=small"])
+    lengths = [reading.run.config for reading in readings]
+    trial = trial_cells(tmp_path, "cifar100")["RESA-R"].config
+    for c in lengths:
+        same = replace(c, tasks=trial.tasks, stop_after=0, row_images=trial.row_images)
+        assert replace(same, transfer=replace(c.transfer, epochs=trial.transfer.epochs)) == trial
 
 
 def trial_cells(tmp_path: Path, dataset: str, **rest: object) -> dict[str, RunSpec]:

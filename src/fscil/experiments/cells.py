@@ -76,15 +76,26 @@ def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
         known = {key: {name for r in left if (name := _place(r).get(key))} for key in _place(left[0])}
         if key not in known:
             raise FscilError(f"--only {wish}: there is no {key!r} in this experiment; {suggestion(key, list(known))}")
-        for name in listed.split(","):
+        wanted = _listed(listed, known[key])
+        for name in wanted:
             if name not in known[key]:
                 raise FscilError(f"--only {wish}: {key} is never {name!r} here; {suggestion(name, known[key])}")
-        left = [reading for reading in left if _place(reading)[key] in listed.split(",")]
+        left = [reading for reading in left if _place(reading)[key] in wanted]
     kept = [reading for reading in left if all(named & when.keys() for when in reading.omitted)]
     if not kept:
         reasons = sorted({name for reading in left for when in reading.omitted for name in when} - named)
         raise FscilError(f"the experiment leaves these cells out ({', '.join(reasons)}); name others by --only")
     return kept
+
+
+def _listed(text: str, known: set[str]) -> list[str]:
+    """The names in a list with commas; a known name may hold a comma itself, such as "cosine, two nets"."""
+    names, rest = [], text.split(",")
+    while rest:
+        parts = next((k for k in range(len(rest), 1, -1) if ",".join(rest[:k]) in known), 1)
+        names.append(",".join(rest[:parts]))
+        rest = rest[parts:]
+    return names
 
 
 def _place(reading: Reading) -> dict[str, str]:
