@@ -16,6 +16,7 @@ from fscil.methods import kt_rcnet
 from fscil.nn import encoders
 from fscil.report.published import dataset_title, published
 from fscil.running.planning import stage_macs
+from fscil.settings.fields import dotted
 from picture import OURS, Measured
 
 ROOT = Path(__file__).parent.parent.parent
@@ -107,6 +108,20 @@ def test_reconstructions_are_marked_in_the_tables_of_all_methods() -> None:
         for name in named:
             assert ("†" in rows[name]) == bool(methods.load(name).Method.reconstruction), (page, name)
         assert "in part a reconstruction" in (ROOT / page).read_text("utf-8").lower()
+
+
+def test_rows_whose_settings_are_no_longer_those_of_the_recipe_are_named() -> None:
+    """The command below which they stand gives other rows today."""
+    earlier = set()
+    for file in sorted((ROOT / "results" / "compare" / "cifar100").glob("*.json")):
+        run = json.loads(file.read_text("utf-8"))
+        config = methods.load(run["method"]).Config
+        now = settings.to_dict(settings.resolve(config, run["method"], "cifar100", "compare"))
+        had = {**settings.to_dict(config()), **run["settings"]}
+        if any(dotted(now).get(name, value) != value for name, value in dotted(had).items()):
+            earlier.add(run["method"])
+    (line,) = re.findall(r"Measured with earlier settings: (.*?)\.", (ROOT / "docs/results.md").read_text("utf-8"))
+    assert set(re.findall(r"`(\w+)`", line)) == earlier
 
 
 def headline(source: Measured) -> str:

@@ -23,8 +23,9 @@ from small_experiments import BRIEF, OF_METHOD, small, spread_out
 SIZES = {
     "ablation": (5, 2),
     "compare": (18, 18),
-    "draws": (20, 20),
+    "draws": (30, 30),
     "lambdas": (25, 25),
+    "later_orders": (30, 30),
     "main": (4, 4),
     "orders": (10, 10),
     "shots": (12, 12),
@@ -112,6 +113,15 @@ def test_more_shots_than_a_class_has_are_left_out(tmp_path: Path) -> None:
 
     assert shots("cub200") == {1, 5, 10, 20}
     assert shots("cifar100") == {1, 5, 10, 20, 50, 100}
+
+
+@pytest.mark.parametrize("name", ["draws", "later_orders"])
+def test_other_shots_and_later_orders_take_over_the_base_session(name: str, tmp_path: Path) -> None:
+    readings = only(spread_out(specs.load(name), tmp_path), ())
+    assert {reading.arm.name for reading in readings} == {"cosine", "cosine, two nets", "kt_rcnet"}
+    assert all(run.shares_base and run.keeps_features for run in cells(readings))
+    given = spread_out(specs.load(name), tmp_path, changes={"weights": "net.safetensors", "base.epochs": 0})
+    assert {reading.arm.name for reading in only(given, ())} == {"cosine", "kt_rcnet"}  # no second net without training
 
 
 def test_lengths_of_resa_are_those_of_the_trial(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from fscil.experiments.specs import ARM, DATASET, Arm, Experiment, Settings, hol
 from fscil.running.experiment import RunSpec, resolved
 from fscil.settings.names import suggestion
 
-OF_SHOTS = ("shots", "shots_seed")  # of the protocol, what leaves the base session as it is
+AFTER_BASE = ("shots", "shots_seed", "later_order_seed")  # of the protocol, what leaves the base session as it is
+# axes along which cells may share what complementary learning trains, or its beginning
+BEHIND_F2 = ("complement_weight", "new_bonus", "refit_scale", "shrinkage", "statistics", "stop_after", "views")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +127,9 @@ def _run(
         choice = resolved(arm.method, surroundings.dataset, surroundings.recipe or experiment.recipe or None, numbered)
     except FscilError as problem:
         raise FscilError(f"experiment {experiment.name}, {variant(arm, place) or arm.name}: {problem}") from problem
-    other_shots = not place.keys().isdisjoint(OF_SHOTS)
-    quick = other_shots or getattr(choice.config, "trains", "") == "map"  # their encoders stand still
+    same_base = not place.keys().isdisjoint(AFTER_BASE)
+    quick = same_base or getattr(choice.config, "trains", "") == "map"  # their encoders stand still
+    same_f2 = bool(experiment.choices) or not experiment.axes.keys().isdisjoint(BEHIND_F2)
     return RunSpec(
         method=arm.method,
         dataset=surroundings.dataset,
@@ -140,10 +143,10 @@ def _run(
         command=surroundings.command,
         variant=variant(arm, place),
         keeps_features=quick,
-        keeps_base_features=bool(experiment.choices) and not quick,
-        keeps_trained=bool(experiment.choices),
+        keeps_base_features=same_f2 and not quick,
+        keeps_trained=same_f2,
         keeps_states=not quick,
-        shares_base=other_shots,
+        shares_base=same_base,
     )
 
 
