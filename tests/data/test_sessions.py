@@ -134,6 +134,27 @@ def test_seeds_draw_other_shots_and_other_orders():
     assert plain.fingerprint() != build([20] * 7 + [21], Protocol(shots=3)).fingerprint()
 
 
+def test_another_order_of_later_classes_leaves_the_base_session_as_it_is():
+    plain, other, both = (
+        build([20] * 8, Protocol(base_classes=4, ways=2, shots=3, **seeds))
+        for seeds in ({}, {"later_order_seed": 2}, {"order_seed": 5, "later_order_seed": 2})
+    )
+    assert plain.order[:4] == other.order[:4]
+    assert plain.order[4:] != other.order[4:]
+    assert sorted(plain.order[4:]) == sorted(other.order[4:])
+    assert sorted(both.order) == list(range(8))
+    assert plain.base_fingerprint() == other.base_fingerprint() != both.base_fingerprint()
+    assert plain.fingerprint() != other.fingerprint()
+    label = other.order[4]  # its shots are those that it always has
+    shots = {made: made.train_indices(made.first_seen[label]) for made in (plain, other)}
+    drawn = [made._train.labels[indices] == label for made, indices in shots.items()]
+    assert shots[plain][drawn[0]].tolist() == shots[other][drawn[1]].tolist()
+
+
+def test_without_later_classes_their_order_is_empty():
+    assert build([20] * 8, Protocol(base_classes=8, shots=3, later_order_seed=1)).order == tuple(range(8))
+
+
 def test_the_fingerprint_is_that_of_the_pixels_too():
     plain, parts = build([6] * 8), ingredients([6] * 8)
     assert plain.fingerprint() == Benchmark("made up", parts, TWO_SHOTS).fingerprint()

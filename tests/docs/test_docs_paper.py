@@ -50,6 +50,12 @@ def test_a_command_with_a_wrong_setting_would_be_noticed() -> None:
             application(command.split()).parse_args(command.split(), exit_on_error=False, print_error=False)
 
 
+def test_tables_4_and_5_compare_what_begins_as_f1() -> None:
+    rows = [row for row in section("Tables") if row[0].startswith(("4 row", "5 row")) and "run kt_rcnet" in row[1]]
+    assert len(rows) == 10
+    assert [row[0] for row in rows if "--start f1" not in row[1]] == []
+
+
 def test_every_option_in_the_page_is_a_setting() -> None:
     settings = {name.replace("_", "-") for name in flatten(Config())} | {
         name.replace("_", "-") for name in vars(Protocol())

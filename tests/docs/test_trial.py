@@ -81,6 +81,16 @@ def test_every_row_is_the_mean_of_its_files() -> None:
             assert arm == "tied" or (total_gap, alone_gap) == tuple(gap(own[k], tied[k]) for k in ("sum", "C"))
 
 
+def test_the_verdict_on_as_much_training_names_every_control() -> None:
+    """The one that RESA beats as well as those that it does not."""
+    known = averages()
+    page = (ROOT / "docs" / "results.md").read_text("utf-8").splitlines()
+    (verdict,) = [line for line in page if line.startswith("| RESA helps, over as much training otherwise")]
+    for control in ("conventional", "means", "rotation"):
+        resa, other = (known["paper", "short", arm]["sum"] for arm in ("RESA-R", control))
+        assert gap(resa, other).replace("-", "−") in verdict
+
+
 def test_the_reconstructed_arm_is_marked_in_every_table() -> None:
     lines = (ROOT / "docs" / "trial.md").read_text("utf-8").splitlines()
     named = [line for line in lines if line.startswith("|") and "meta-learning" in line.split("|")[1].lower()]
@@ -147,3 +157,4 @@ def test_the_draws_of_the_shots_are_those_of_their_files() -> None:
     found = paired_difference(list(ours.values()), list(cosine.values()))
     interval = f"{found.mean:+.2f} ({found.low:+.2f} to {found.high:+.2f})".replace("-", "−")
     assert f"cosine {spread(cosine)}, KT-RCNet {spread(ours)}, difference {interval}" in text
+    assert f"cosine has {min(cosine.values()):.2f} to {max(cosine.values()):.2f}" in text

@@ -77,6 +77,19 @@ def test_cells_that_are_left_out_are_not_run_without_their_names(tmp_path: Path)
         only(spread_out(whole, tmp_path), ["way=2"])
 
 
+def test_a_name_that_holds_a_comma_can_be_asked_for(tmp_path: Path) -> None:
+    arms = '[arms.cosine]\n[arms."cosine, two nets"]\nway = 3\n[arms.other]\nway = 4\n'
+    readings = spread_out(written(tmp_path, HEAD + arms), tmp_path)
+    for wish, names in {
+        "arm=cosine, two nets": ["cosine, two nets"],
+        "arm=other,cosine, two nets": ["cosine, two nets", "other"],
+        "arm=cosine,other": ["cosine", "other"],
+    }.items():
+        assert [reading.arm.name for reading in only(readings, [wish])] == names
+    with pytest.raises(FscilError, match="arm is never ' two' here"):
+        only(readings, ["arm=cosine, two"])
+
+
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "2", "a/b", "-1/2", "1/2/3"])
 def test_a_part_out_of_range_is_refused(text: str, tmp_path: Path) -> None:
     runs = cells(spread_out(written(tmp_path, HEAD), tmp_path))

@@ -64,6 +64,13 @@ def test_an_f2_that_two_read_outs_share_counts_once(tmp_path: Path) -> None:
     assert first.macs_of(budget.REST) > tied.macs_of(budget.REST) == again.macs_of(budget.REST) > 0  # trains nothing
 
 
+@pytest.mark.parametrize("axis", ["complement_weight = [0.5, 1.0]", "stop_after = [1, 2]", "way = [2, 3]"])
+def test_cells_along_an_axis_behind_f2_share_it(axis: str, tmp_path: Path) -> None:
+    text = f'dataset = "glyphs"\nmethod = "kt_rcnet"\n[settings]\ntransfer.epochs = 2\n[axes]\n{axis}\n'
+    runs = cells(spread_out(written(tmp_path, text), tmp_path))
+    assert {run.keeps_trained for run in runs} == {not axis.startswith("way")}
+
+
 def test_of_a_longer_training_the_rest_counts(tmp_path: Path) -> None:
     readings = spread_out(small(specs.load("trial_length")), tmp_path, dataset="glyphs", recipe="small")
     runs = cells(only(readings, ["arm=RESA-R", "read_out=paper"]))

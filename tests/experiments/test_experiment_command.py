@@ -130,6 +130,17 @@ def test_the_folder_of_another_experiment_is_refused_and_left_as_it_is(fscil_com
     assert runs_in(Path("there")) == before
 
 
+def test_cells_of_another_precision_are_refused_and_none_is_run(fscil_command: Fscil) -> None:
+    experiment(fscil_command, BONUSES, "--seeds", 1)
+    before = runs_in(Path("runs/mine-glyphs"))
+    outcome = fscil_command("experiment", "mine.toml", "--precision", "bfloat16", "--seeds", 2)
+    assert outcome.code == 2
+    assert "mine-glyphs began in float32, and cells are compared in one precision" in outcome.err
+    assert "take --precision float32, or choose another --out" in outcome.err
+    assert runs_in(Path("runs/mine-glyphs")) == before
+    assert fscil_command("experiment", "mine.toml", "--seeds", 1).code == 0  # auto: the one with which it began
+
+
 def test_an_arm_that_was_changed_is_refused_as_a_cell_and_not_reported(fscil_command: Fscil) -> None:
     experiment(fscil_command, BONUSES, "--seeds", 1)
     outcome = experiment(fscil_command, BONUSES.replace("0.3", "0.4"), "--seeds", 1)

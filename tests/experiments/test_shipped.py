@@ -12,6 +12,7 @@ from fscil.data.images import TensorImages
 from fscil.data.sessions import Session
 from fscil.experiments import budget, folder, schedule, specs
 from fscil.experiments.cells import cells, only
+from fscil.methods.shared.base import DECIDED_BY
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
 from fscil.report.published import published
@@ -22,8 +23,9 @@ from small_experiments import BRIEF, OF_METHOD, small, spread_out
 SIZES = {
     "ablation": (5, 2),
     "compare": (18, 18),
-    "draws": (20, 20),
+    "draws": (30, 30),
     "lambdas": (25, 25),
+    "later_orders": (30, 30),
     "main": (4, 4),
     "orders": (10, 10),
     "shots": (12, 12),
@@ -94,6 +96,42 @@ def test_every_arm_of_the_trial_runs_on_a_map_and_shares_what_f1_sees(tmp_path: 
     folder.write_results(experiment, readings, tmp_path)
     table = (tmp_path / "differences.md").read_text()
     assert "| RESA-R, read_out paper, length short | tied, read_out paper, length short | 1 |" in table
+
+
+@pytest.mark.parametrize("dataset", ["cifar100", "cub200", "mini_imagenet"])
+def test_class_means_on_the_linear_base_have_the_base_of_icarl(dataset: str, tmp_path: Path) -> None:
+    runs = {r.arm.name: r.run for r in spread_out(specs.load("compare"), tmp_path, dataset=dataset)}
+    means, icarl = runs["class means on the linear base"].config, runs["icarl"].config
+    of_the_base = (*DECIDED_BY, "feature_length")
+    assert {name: getattr(means, name) for name in of_the_base} == {name: getattr(icarl, name) for name in of_the_base}
+    assert (means.head, icarl.base_loss) == ("linear", "cross-entropy")
+
+
+def test_more_shots_than_a_class_has_are_left_out(tmp_path: Path) -> None:
+    def shots(dataset: str) -> set[object]:
+        return {r.point["shots"] for r in only(spread_out(specs.load("shots"), tmp_path, dataset=dataset), ())}
+
+    assert shots("cub200") == {1, 5, 10, 20}
+    assert shots("cifar100") == {1, 5, 10, 20, 50, 100}
+
+
+@pytest.mark.parametrize("name", ["draws", "later_orders"])
+def test_other_shots_and_later_orders_take_over_the_base_session(name: str, tmp_path: Path) -> None:
+    readings = only(spread_out(specs.load(name), tmp_path), ())
+    assert {reading.arm.name for reading in readings} == {"cosine", "cosine, two nets", "kt_rcnet"}
+    assert all(run.shares_base and run.keeps_features for run in cells(readings))
+    given = spread_out(specs.load(name), tmp_path, changes={"weights": "net.safetensors", "base.epochs": 0})
+    assert {reading.arm.name for reading in only(given, ())} == {"cosine", "kt_rcnet"}  # no second net without training
+
+
+def test_lengths_of_resa_are_those_of_the_trial(tmp_path: Path) -> None:
+    """The same losses and steps; only how many of them there are differs."""
+    readings = only(spread_out(specs.load("trial_length"), tmp_path), ["arm=RESA-R", "read_out=small"])
+    lengths = [reading.run.config for reading in readings]
+    trial = trial_cells(tmp_path, "cifar100")["RESA-R"].config
+    for c in lengths:
+        same = replace(c, tasks=trial.tasks, stop_after=0, row_images=trial.row_images)
+        assert replace(same, transfer=replace(c.transfer, epochs=trial.transfer.epochs)) == trial
 
 
 def trial_cells(tmp_path: Path, dataset: str, **rest: object) -> dict[str, RunSpec]:

@@ -465,6 +465,12 @@ def test_the_weight_of_C_is_fitted_on_held_out_images(base: Session, new_run: Ca
         assert weight < float(branches[1].weight) if expected == "low" else weight > 1
 
 
+def test_a_given_weight_of_C_stands_after_the_read_out(base: Session, new_run: Callable[[], Run]) -> None:
+    method = untrained(complement="tied", complement_weight=0.5)
+    method.learn_base(base, new_run())
+    assert float(method.branches[1].weight) == 0.5
+
+
 def test_fitting_the_weight_needs_held_out_images(tiny: Benchmark) -> None:
     untrained(complement_weight=0.0).check(tiny)
     with pytest.raises(FscilError, match="--held_out"):

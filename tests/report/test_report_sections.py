@@ -48,6 +48,15 @@ def test_another_protocol_is_named_also_where_the_methods_differ(tmp_path):
     assert remark in terminal(tmp_path)
 
 
+def test_seeds_of_before_and_after_a_new_entry_of_the_protocol_are_one_row(tmp_path):
+    before = {"shots": 5, "shots_seed": 1, "order_seed": None}
+    make_run(tmp_path, branches=(), seed=0, told={"protocol": before})
+    make_run(tmp_path, branches=(), seed=1, told={"protocol": {**before, "later_order_seed": None}})
+    assert [row["n"] for row in rows_of([tmp_path])] == ["2"]
+    make_run(tmp_path, branches=(), seed=2, told={"protocol": {**before, "later_order_seed": 4}})
+    assert sorted(row["n"] for row in rows_of([tmp_path])) == ["1", "2"]
+
+
 def test_settings_are_compared_within_a_method_alone(tmp_path):
     make_run(tmp_path, method="kt_rcnet", branches=(), settings={"a": 1})
     make_run(tmp_path, method="cosine", branches=(), settings={"b": 2})

@@ -339,7 +339,7 @@ def test_of_many_classes_without_a_test_image_five_are_named():
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 99999999999])
-@pytest.mark.parametrize("option", ["shots_seed", "order_seed"])
+@pytest.mark.parametrize("option", ["shots_seed", "order_seed", "later_order_seed"])
 def test_seeds_that_no_generator_takes(option, seed):
     with refused(f"--{option.replace('_', '-')} is {seed}", "between 0 and 4294967295"):
         Protocol(**{option: seed})

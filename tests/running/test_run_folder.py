@@ -9,7 +9,7 @@ from apart import always_tiny, differing, results, tiny_experiment  # noqa: F401
 from fscil import report
 from fscil.errors import FscilError
 from fscil.report.runs import read_folder
-from fscil.running.experiment import RunSpec, execute
+from fscil.running.experiment import RunSpec, execute, git_hash
 from fscil.running.runfolder import RunFolder
 from fscil.tensors import read_tensors
 from records import make_run, rows_of
@@ -62,6 +62,12 @@ def test_a_state_of_another_run_is_refused_before_run_json_tells_of_going_on(
     with pytest.raises(FscilError, match=r"state-03.safetensors belongs to another run; delete it and run again"):
         execute(experiment)
     assert (folder / "run.json").read_bytes() == before
+
+
+def test_the_commit_is_that_of_the_imported_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell of a long experiment begins after somebody has committed something else."""
+    monkeypatch.setattr("fscil.running.experiment._git", lambda *arguments: "a later commit")
+    assert "a later commit" not in git_hash()
 
 
 def test_predictions_of_another_run_are_ignored_and_made_again(tmp_path: Path) -> None:

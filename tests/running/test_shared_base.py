@@ -63,6 +63,7 @@ def test_other_shots_and_another_draw_share_the_base_but_another_order_does_not(
         "plain": Protocol(),
         "shots": Protocol(shots=2),
         "draw": Protocol(shots_seed=7),
+        "later order": Protocol(later_order_seed=3),
         "order": Protocol(order_seed=1),
     }
     folders = {
@@ -70,7 +71,7 @@ def test_other_shots_and_another_draw_share_the_base_but_another_order_does_not(
         for name, protocol in protocols.items()
     }
     seconds = {name: base_seconds(folder) for name, folder in folders.items()}
-    assert seconds["plain"] == seconds["shots"] == seconds["draw"] != seconds["order"]
+    assert seconds["plain"] == seconds["shots"] == seconds["draw"] == seconds["later order"] != seconds["order"]
     assert {folder.parent.name for folder in folders.values()} == {f"cosine-paper-{name}" for name in protocols}
 
 
@@ -99,7 +100,7 @@ def without_stages(folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("trains", ["encoder", "map"])
 def test_another_read_out_takes_over_a_trained_f2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trains: str) -> None:
     alone = {"base_relation": 0.0, "trains": trains}  # with r1, W1 and so f2 depend on how B reads
-    read_out = {**alone, "views": "flip", "shrinkage": 0.5, "new_bonus": 0.1}
+    read_out = {**alone, "views": "flip", "shrinkage": 0.5, "new_bonus": 0.1, "complement_weight": 0.5}
     plain = execute(tiny_experiment(tmp_path / "alone", changes=read_out))
     execute(tiny_experiment(tmp_path, changes=alone, variant="first", keeps_trained=True))
     steps: list[object] = []

@@ -27,12 +27,14 @@ class Protocol:
     shots: int = 5  # training images per class in later sessions
     shots_seed: int = 1  # which images these are; 1 gives the published lists
     order_seed: int | None = None  # shuffles the classes (none: the data set's own order)
+    later_order_seed: int | None = None  # shuffles the classes of later sessions alone; the base session stays
     test_share: float = 0.2  # folder only: share of each class kept for testing
     split: str | None = None  # folder only: csv or json file naming the training and test images
     tune: bool = False  # pseudo-sessions cut from the base classes, for choosing settings; test images are not read
 
     def __post_init__(self) -> None:
-        for option, seed in (("--shots-seed", self.shots_seed), ("--order-seed", self.order_seed)):
+        orders = {"--order-seed": self.order_seed, "--later-order-seed": self.later_order_seed}
+        for option, seed in {"--shots-seed": self.shots_seed, **orders}.items():
             if seed is not None and not 0 <= seed <= LARGEST_SEED:
                 raise FscilError(f"{option} is {seed}, but must lie between 0 and {LARGEST_SEED}")
 

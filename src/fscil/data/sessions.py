@@ -56,7 +56,11 @@ class Benchmark:
         self.shots = protocol.shots
         count = len(self.class_names)
         self._check(count)
-        self.order = _class_order(count, protocol.order_seed)  # labels in the order they arrive
+        order = _permuted(tuple(range(count)), protocol.order_seed)
+        self.order = (  # labels in the order they arrive
+            *order[: self.base_classes],
+            *_permuted(order[self.base_classes :], protocol.later_order_seed),
+        )
         later = (self.order[start : start + self.ways] for start in range(self.base_classes, count, self.ways))
         self.session_classes = (self.order[: self.base_classes], *later)
         self.first_seen = {label: t for t, classes in enumerate(self.session_classes) for label in classes}
@@ -182,8 +186,8 @@ class Benchmark:
         return digest.hexdigest()
 
 
-def _class_order(count: int, seed: int | None) -> tuple[int, ...]:
-    return tuple(range(count)) if seed is None else tuple(np.random.RandomState(seed).permutation(count).tolist())
+def _permuted(labels: tuple[int, ...], seed: int | None) -> tuple[int, ...]:
+    return labels if seed is None else tuple(np.random.RandomState(seed).permutation(labels).tolist())
 
 
 def _first_five(names: Sequence[str]) -> str:

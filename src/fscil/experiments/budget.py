@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from fscil.experiments.cells import OF_SHOTS
+from fscil.experiments.cells import AFTER_BASE
 from fscil.methods.shared.method import OF_F1
 from fscil.running.experiment import RunSpec, plan_all
 from fscil.running.planning import TESTS
@@ -112,7 +112,7 @@ def stages(run: RunSpec, planned: Mapping[str, Any]) -> Iterator[tuple[str, Mapp
             yield REST, stage, shared_identity(run, stage, planned)
     for stage in planned["later"]:
         if stage["stage"] == TESTS and run.shares_base:
-            yield LATER, stage, session_identity(run, TESTS)
+            yield LATER, stage, session_identity(run, f"{TESTS} {run.protocol.later_order_seed}")
         else:
             yield LATER, stage, shared_identity(run, stage, planned) if stage["stage"] == TESTS else ""
 
@@ -146,4 +146,4 @@ def base_of(stage: str, bases: Mapping[str, str]) -> str:
 
 def base_sessions(run: RunSpec) -> dict[str, Any]:
     """What of the protocol decides the base session."""
-    return {name: value for name, value in to_dict(run.protocol).items() if name not in OF_SHOTS}
+    return {name: value for name, value in to_dict(run.protocol).items() if name not in AFTER_BASE}

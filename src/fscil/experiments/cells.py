@@ -14,7 +14,9 @@ from fscil.experiments.specs import ARM, DATASET, Arm, Experiment, Settings, hol
 from fscil.running.experiment import RunSpec, resolved
 from fscil.settings.names import suggestion
 
-OF_SHOTS = ("shots", "shots_seed")  # of the protocol, what leaves the base session as it is
+AFTER_BASE = ("shots", "shots_seed", "later_order_seed")  # of the protocol, what leaves the base session as it is
+# axes along which cells may share what complementary learning trains, or its beginning
+BEHIND_F2 = ("complement_weight", "new_bonus", "refit_scale", "shrinkage", "statistics", "stop_after", "views")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +78,26 @@ def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
         known = {key: {name for r in left if (name := _place(r).get(key))} for key in _place(left[0])}
         if key not in known:
             raise FscilError(f"--only {wish}: there is no {key!r} in this experiment; {suggestion(key, list(known))}")
-        for name in listed.split(","):
+        wanted = _listed(listed, known[key])
+        for name in wanted:
             if name not in known[key]:
                 raise FscilError(f"--only {wish}: {key} is never {name!r} here; {suggestion(name, known[key])}")
-        left = [reading for reading in left if _place(reading)[key] in listed.split(",")]
+        left = [reading for reading in left if _place(reading)[key] in wanted]
     kept = [reading for reading in left if all(named & when.keys() for when in reading.omitted)]
     if not kept:
         reasons = sorted({name for reading in left for when in reading.omitted for name in when} - named)
         raise FscilError(f"the experiment leaves these cells out ({', '.join(reasons)}); name others by --only")
     return kept
+
+
+def _listed(text: str, known: set[str]) -> list[str]:
+    """The names in a list with commas; a known name may hold a comma itself, such as "cosine, two nets"."""
+    names, rest = [], text.split(",")
+    while rest:
+        parts = next((k for k in range(len(rest), 1, -1) if ",".join(rest[:k]) in known), 1)
+        names.append(",".join(rest[:parts]))
+        rest = rest[parts:]
+    return names
 
 
 def _place(reading: Reading) -> dict[str, str]:
@@ -114,8 +127,9 @@ def _run(
         choice = resolved(arm.method, surroundings.dataset, surroundings.recipe or experiment.recipe or None, numbered)
     except FscilError as problem:
         raise FscilError(f"experiment {experiment.name}, {variant(arm, place) or arm.name}: {problem}") from problem
-    other_shots = not place.keys().isdisjoint(OF_SHOTS)
-    quick = other_shots or getattr(choice.config, "trains", "") == "map"  # their encoders stand still
+    same_base = not place.keys().isdisjoint(AFTER_BASE)
+    quick = same_base or getattr(choice.config, "trains", "") == "map"  # their encoders stand still
+    same_f2 = bool(experiment.choices) or not experiment.axes.keys().isdisjoint(BEHIND_F2)
     return RunSpec(
         method=arm.method,
         dataset=surroundings.dataset,
@@ -129,10 +143,10 @@ def _run(
         command=surroundings.command,
         variant=variant(arm, place),
         keeps_features=quick,
-        keeps_base_features=bool(experiment.choices) and not quick,
-        keeps_trained=bool(experiment.choices),
+        keeps_base_features=same_f2 and not quick,
+        keeps_trained=same_f2,
         keeps_states=not quick,
-        shares_base=other_shots,
+        shares_base=same_base,
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fscil.errors import FscilError
@@ -89,13 +91,32 @@ def reference_of(key: Key, experiment: Experiment, keys: Sequence[Key]) -> Key:
 def compared(own: Values, base: Values) -> dict[str, Any]:
     """The numbers of a line, from the runs of its repetitions and of those of its reference."""
     shared = sorted(own.keys() & base.keys())
-    gaps = {
-        metric: paired_difference([value(own[key]) for key in shared], [value(base[key]) for key in shared])
-        for metric, value in METRICS.items()
-        if shared
-    }
+    gaps = {metric: paired(own, base, shared, value) for metric, value in METRICS.items() if shared}
     spreads = {metric: spread([value(curve) for curve in own.values()]) for metric, value in METRICS.items()}
     return {"n": len(own), "spreads": spreads, "pairs": len(shared), "gaps": gaps}
+
+
+def paired(own: Values, base: Values, shared: Sequence[str], value: Callable[[RunMetrics], float]) -> Interval:
+    """The difference of the repetitions that two lines share; of several intervals the widest."""
+
+    def means(curves: Values, groups: list[list[str]]) -> list[float]:
+        return [fmean(value(curves[key]) for key in group) for group in groups]
+
+    found = [paired_difference(means(own, groups), means(base, groups)) for groups in independent(shared)]
+    return max(found, key=lambda interval: interval.high - interval.low)
+
+
+def independent(repetitions: Sequence[str]) -> list[list[list[str]]]:
+    """Repetitions in groups of one seed and, where they also have several draws or orders, in groups of one of these.
+
+    Runs of one seed share their training, and runs of one draw their shots: they are not so many independent pairs.
+    """
+    told = {key: json.loads(key) for key in repetitions}
+    ways: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for key, repetition in told.items():
+        for name, level in repetition.items():
+            ways[name][json.dumps(level)].append(key)
+    return [[*levels.values()] for levels in ways.values() if len(levels) > 1] or [[[key] for key in repetitions]]
 
 
 def curve_of(reading: Reading, record: Record) -> RunMetrics:
@@ -137,8 +158,9 @@ def markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
         plain_markdown(titles, table),
         *([f"{RECONSTRUCTED}."] if any(line.name.endswith(DAGGER) for line in lines) else []),
         "## Paired differences",
-        "Mean of the differences of runs with the same seed (and draw or order), with Student's 95 % interval. An "
-        "interval that excludes 0 speaks for a difference. Many lines: some exclude it by chance.",
+        "Mean of the differences of runs with the same seed (and draw or order), with Student's 95 % interval; of "
+        "several seeds and several draws the wider one, over the means of each seed or of each draw. An interval that "
+        "excludes 0 speaks for a difference. Many lines: some exclude it by chance.",
         plain_markdown(["", "minus", "pairs", *METRICS], gaps)
         if gaps
         else "No two lines have a finished repetition in common.",

@@ -37,7 +37,7 @@ def drawn(experiment: Experiment, lines: Sequence[Line]) -> dict[str, Figure]:
     numeric = [name for name, values in experiment.axes.items() if all(isinstance(v, int | float) for v in values)]
     if len(numeric) == 2 and len(experiment.places) == 2 and len(experiment.arms) == 1:
         figures = {"figure": heat_maps(numeric, lines)}
-    elif len(numeric) == 1 and len(experiment.places) == 1:
+    elif len(numeric) == 1 and len(experiment.axes) == 1:
         figures = {"figure": curves(numeric[0], lines)}
     else:
         figures = {"figure": dots(lines)}
@@ -66,24 +66,30 @@ def heat_maps(axes: Sequence[str], lines: Sequence[Line]) -> Figure:
 
 
 def curves(axis: str, lines: Sequence[Line]) -> Figure:
-    """Accuracies over one setting, a line for each arm, with bands of one standard deviation (Figure 4)."""
+    """Accuracies over one setting, a curve for each arm and choice, with bands of one standard deviation (Figure 4)."""
     figure = Figure(figsize=(4.2 * len(CURVES), 3.6), layout="constrained")
-    arms = [*dict.fromkeys(line.arm for line in lines)]
+    names = [*dict.fromkeys(curve_name(axis, line) for line in lines)]
     for plane, metric in zip(figure.subplots(1, len(CURVES)), CURVES, strict=True):
-        for place, arm in enumerate(arms):
-            own = [line for line in lines if line.arm == arm]
+        for place, name in enumerate(names):
+            own = [line for line in lines if curve_name(axis, line) == name]
             at = [line.point[axis] for line in own]
             means, stds = ([getattr(line.spreads[metric], part) for line in own] for part in ("mean", "std"))
             look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-            plane.plot(at, means, label=arm, **look)
+            plane.plot(at, means, label=name, **look)
             low, high = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
             plane.fill_between(at, low, high, color=look["color"], alpha=0.18, linewidth=0)
         plane.set(xlabel=axis, ylabel="% of test images", title=metric)
         plane.grid(alpha=0.3)
     figure.legend(
-        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(arms), frameon=False
+        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(names), 4), frameon=False
     )
     return figure
+
+
+def curve_name(axis: str, line: Line) -> str:
+    """The arm of a line and its place, but for the axis along which its curve runs."""
+    others = (f"{name} {value_text(value)}" for name, value in line.point.items() if name != axis)
+    return ", ".join([line.arm, *others])
 
 
 def dots(lines: Sequence[Line]) -> Figure:

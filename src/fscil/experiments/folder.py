@@ -56,6 +56,11 @@ def claim(experiment: Experiment, surroundings: Surroundings) -> None:
     changes = differences({key: there.get(key) for key in IDENTITY}, {key: here[key] for key in IDENTITY})
     if there and changes:
         raise FscilError(f"{out} holds another experiment ({'; '.join(changes[:3])}); {ELSEWHERE}")
+    begun = there.get("precision", surroundings.precision)
+    if begun != surroundings.precision:
+        raise FscilError(
+            f"{out} began in {begun}, and cells are compared in one precision: take --precision {begun}, or {ELSEWHERE}"
+        )
     if not there:
         write_json(out / "experiment.json", here)
 

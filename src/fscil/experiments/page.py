@@ -14,7 +14,8 @@ from fscil.report.html.blocks import card, folded
 FEW_LINES = 20  # of a table that is shown at once
 MEANING = (
     "Points are runs with the same seed (and draw or order) subtracted from each other; lines are Student's 95 % "
-    "intervals. Filled points: the interval excludes 0. Many lines: some exclude it by chance."
+    "intervals (of several seeds and several draws the wider one: over seeds, or over draws). Filled points: the "
+    "interval excludes 0. Many lines: some exclude it by chance."
 )
 
 

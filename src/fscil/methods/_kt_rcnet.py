@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Config, Method
 
 SCALES = torch.logspace(-3, 6, 37, base=2)
-AFTER_TRAINING = ("new_bonus", "statistics", "refit_scale")  # settings that come into play then
+AFTER_TRAINING = ("new_bonus", "statistics", "refit_scale", "complement_weight")  # settings that come into play then
 READ_OUT = ("views", "shrinkage", "unit_means")
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 

@@ -149,7 +149,7 @@ class Method(Frozen):
         super().__init__(config, encoder)
         c, f2 = config, deepcopy(encoder)
         B = cosine_branch("B", encoder, c)
-        C = Branch("C", f2, "euclid", c.views, c.complement_weight, c.unit_features)
+        C = Branch("C", f2, "euclid", c.views, unit=c.unit_features)  # its weight comes with the read-out
         self.branches = Branches([B, C])
         if c.complement == "resa" and c.pseudo_sessions > 1:  # Table 5 names it; how it is done, nobody tells
             self.reconstruction = "meta-learning as a sequence of local tasks"
@@ -229,8 +229,7 @@ class Method(Frozen):
             held_out = kept_from_training(base)
             (f,) = compared_features([C], held_out, self.test_framing(base), run)
             self.multiply_features(fitted_scale(self, f, held_out.labels))
-        if not c.complement_weight:
-            C.weight.fill_(fitted_weight(self, base, run))
+        C.weight.fill_(c.complement_weight or fitted_weight(self, base, run))
 
     def read(self, branch: Branch, pooled: Tensor, labels: Tensor) -> Tensor:
         """C keeps the map that was trained: it is whitened behind it, unless it was whitened before."""

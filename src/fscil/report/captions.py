@@ -95,7 +95,12 @@ def folder_name(runs: Iterable[Record]) -> str:
 
 def task(run: Record) -> Any:
     """What is learned: the protocol and the digest of the session lists."""
-    return without_folders([run.facts.get("protocol"), run.facts.get("benchmark_fingerprint")])
+    return without_folders([sessions_of(run), run.facts.get("benchmark_fingerprint")])
+
+
+def sessions_of(run: Record) -> dict[str, Any]:
+    """The protocol without what is None: runs of before such an entry do not have it."""
+    return {name: value for name, value in (run.facts.get("protocol") or {}).items() if value is not None}
 
 
 def section_remarks(section: Section) -> list[str]:

@@ -16,6 +16,7 @@ STANDARD = {
     "shots": (None, 5),
     "shots_seed": (None, 1),
     "order_seed": (None,),
+    "later_order_seed": (None,),
     "tune": (None, False),
 }  # None: the data set's own
 

@@ -16,6 +16,7 @@ from fscil.report.captions import (
     in_brackets,
     label,
     sessions_apart,
+    sessions_of,
     task,
     title,
 )
@@ -127,8 +128,9 @@ def rows(runs: list[Record]) -> list[Row]:
 
 def configuration(run: Record) -> str:
     """What runs must share to be averaged: everything that decides the result except the seed."""
-    keys = ("method", "recipe", "settings", "protocol", "benchmark_fingerprint")
-    return json.dumps(without_folders({key: run.facts.get(key) for key in keys}), sort_keys=True)
+    keys = ("method", "recipe", "settings", "benchmark_fingerprint")
+    facts = {"protocol": sessions_of(run), **{key: run.facts.get(key) for key in keys}}
+    return json.dumps(without_folders(facts), sort_keys=True)
 
 
 def rows_of(runs: list[Record]) -> Iterator[Row]:

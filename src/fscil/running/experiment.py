@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -259,8 +260,9 @@ def changed(e: RunSpec) -> dict[str, Any]:
     return {name: value for name, value in dotted(to_dict(e.config)).items() if value != recipe.get(name)}
 
 
+@functools.cache
 def git_hash() -> str:
-    """Commit of the source tree this package runs from, with a plus where files were changed; empty elsewhere."""
+    """Commit of the source tree from which this package was imported, plus where files were changed; else empty."""
     try:
         _git("ls-files", "--error-unmatch", Path(__file__).name)  # else the commit of whatever the package lies in
         return _git("rev-parse", "--short=12", "HEAD") + ("+" if _git("status", "--porcelain", "--", ".") else "")
@@ -271,6 +273,9 @@ def git_hash() -> str:
 def _git(*arguments: str) -> str:
     command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+git_hash()  # of what is imported now: an experiment may outlast a commit
 
 
 def cpu_name() -> str:

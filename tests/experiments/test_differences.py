@@ -1,0 +1,60 @@
+"""What intervals are made of, and the figure of one axis at several choices."""
+
+import json
+from math import nan
+from types import SimpleNamespace
+
+import pytest
+
+from fscil.experiments.differences import METRICS, Line, independent, paired
+from fscil.experiments.figures import drawn
+from fscil.metrics import Spread, paired_difference
+
+
+def repetitions(seeds: int, draws: int) -> list[str]:
+    return [json.dumps({"shots_seed": draw, "seed": seed}) for seed in range(seeds) for draw in range(draws)]
+
+
+def test_runs_of_one_seed_are_no_independent_pairs() -> None:
+    """Six pairs whose difference is that of their seed are two pairs."""
+    keys = repetitions(seeds=2, draws=3)
+    gaps = {key: 1.0 + 2 * json.loads(key)["seed"] for key in keys}
+    found = paired(gaps, dict.fromkeys(keys, 0.0), keys, float)
+    assert found == paired_difference([1.0, 3.0], [0.0, 0.0])
+    assert found.low < 0 < found.mean == 2
+    assert paired_difference([*gaps.values()], [0.0] * 6).low > 0  # as if all six were independent
+
+
+def test_draws_of_one_seed_and_seeds_of_one_draw_are_pairs() -> None:
+    assert independent(repetitions(seeds=1, draws=3)) == [[[key] for key in repetitions(1, 3)]]
+    assert independent(repetitions(seeds=3, draws=1)) == [[[key] for key in repetitions(3, 1)]]
+    assert independent(repetitions(1, 1)) == [[repetitions(1, 1)]]
+    by_draw, by_seed = independent(repetitions(seeds=2, draws=3))
+    assert ([len(group) for group in by_draw], [len(group) for group in by_seed]) == ([2, 2, 2], [3, 3])
+
+
+def test_one_axis_at_several_choices_is_drawn_as_curves() -> None:
+    lines = [
+        Line(
+            name=f"{arm} {stop} {read}",
+            arm=arm,
+            point={"stop_after": stop, "read_out": read},
+            reference="",
+            n=1,
+            spreads=dict.fromkeys(METRICS, Spread(50.0 + stop, nan)),
+            pairs=0,
+            gaps={},
+            published=None,
+        )
+        for arm in ("conventional", "RESA-R")
+        for stop in (2, 4)
+        for read in ("paper", "small")
+    ]
+    axes = {"stop_after": (2, 4)}
+    places = {**axes, "read_out": ("paper", "small")}
+    experiment = SimpleNamespace(axes=axes, places=places, arms=("conventional", "RESA-R"))
+    shown = drawn(experiment, lines)["figure"].axes[0].lines
+    assert [line.get_label() for line in shown] == [
+        f"{arm}, read_out {read}" for arm in ("conventional", "RESA-R") for read in ("paper", "small")
+    ]
+    assert all([*line.get_xdata()] == [2, 4] and [*line.get_ydata()] == pytest.approx([52, 54]) for line in shown)
