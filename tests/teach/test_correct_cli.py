@@ -121,6 +121,8 @@ BAD = {
     ),
     "a new photo": (("unteach", "{m}", "hoopoe", "{other}"), "is not among the photos that were taught as 'hoopoe'"),
     "no photo": (("unteach", "{m}", "hoopoe"), "no photo is given"),
+    "no photo of none": (("unteach", "{m}", "--none"), "no photo is given; name photos, or digits"),
+    "neither class nor photo": (("unteach", "{m}"), "no class is given; name it before the photos"),
     "no class": (("unteach", "{m}", "hoopo", "{photo}"), "did you mean 'hoopoe'?"),
     "no digest": (("unteach", "{m}", "hoopoe", "0123456789abcdef"), "names no photo: see fscil photos MODEL"),
     "no file": (

@@ -78,6 +78,18 @@ def test_features_cannot_be_exported(tmp_path: Path) -> None:
         export.to_onnx(backbones.of_features(3), tmp_path)
 
 
+def test_an_encoder_that_cannot_be_exported_is_one_sentence(
+    birds: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise torch.onnx.errors.OnnxExporterError("no ONNX function found for aten.linalg_matrix_exp")
+
+    monkeypatch.setattr(torch.onnx, "export", refuse)
+    with pytest.raises(FscilError, match=r"cannot write the encoder tiny as an ONNX graph; learn with another one"):
+        export.to_onnx(birds, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_weights_of_another_model_are_not_kept(birds: Model, tmp_path: Path) -> None:
     export.to_onnx(birds, tmp_path)
     weights = (tmp_path / "encoder.bin").read_bytes()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import pocket  # noqa: F401 (the encoder of the old model file)
+from commands import Fscil
 from fscil.command import ask
 from fscil.teach.base import learning
 from fscil.teach.knowledge import backbones
@@ -72,6 +75,14 @@ def test_one_class_alone(album: Path, tmp_path: Path) -> None:
     learning.learn(model, photos, ["owl"] * len(photos), "prototypes")
     modelfile.save(model, tmp_path / "model.fscil")
     same(light.replies(tmp_path / "model.fscil", photos[:1]), looking.replies(model, photos[:1]))
+
+
+def test_a_file_of_the_first_version_can_be_asked_twice(album: Path, tmp_path: Path, fscil_command: Fscil) -> None:
+    old = Path(shutil.copy(Path(__file__).parents[1] / "support" / "old" / "birds.fscil", tmp_path))
+    question = ("predict", old, album / "owl" / "0.png")
+    first = fscil_command(*question)
+    assert light.place(modelfile.load(old).revision or "").is_file()  # so that the second answer needs no torch
+    assert fscil_command(*question) == first == (0, first.out, "")
 
 
 def test_the_command_does_not_import_torch(saved: Path, album: Path) -> None:

@@ -14,7 +14,9 @@ from fscil import Classifier
 from fscil.data.sessions import Benchmark
 from fscil.errors import FscilError
 from fscil.methods.shared.method import compared_features, embed_all
+from fscil.nn import encoders
 from fscil.nn.branches import Branch
+from fscil.nn.published import HUB
 from fscil.nn.readout import Evidence
 from fscil.nn.relations import evidence_form, tightness
 from fscil.running.training import Run
@@ -27,6 +29,7 @@ from fscil.teach.lessons import teaching
 from fscil.teach.lessons.looking import look
 from fscil.teach.outputs.card import card
 from fscil.teach.storage import modelfile
+from tiny import tiny_encoder
 from untrained import untrained
 
 
@@ -179,6 +182,15 @@ def test_two_encoders_are_added(album: Path, tmp_path: Path) -> None:
     assert torch.equal(modelfile.load(tmp_path / "two.fscil").scores(features), model.scores(features))
     with pytest.raises(FscilError, match="holds the weights of one encoder, but tiny"):
         backbones.of_encoder("tiny+tiny", "weights.pt")
+
+
+def test_the_card_names_the_weights_of_each_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoders, "build", lambda name, pixels, weights: tiny_encoder())
+    model = backbones.of_encoder("dinov2_small+dinov2_base")
+    small, base = (HUB[name].timm for name in ("dinov2_small", "dinov2_base"))
+    told = f"weights: {small} of the model hub, {base} of the model hub (licence: apache-2.0)."
+    assert told in "\n".join(card(model))
+    assert backbones.of_encoder("tiny+tiny", pixels=32).origin.weights == "ImageNet"  # once
 
 
 def test_best_chooses_the_encoder_itself(fscil_command: Fscil, album: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,20 @@ def test_an_encoder_that_cannot_be_exported_is_tried_once(graph_cache: Path, mon
         runtime.quick(encoder, "wayward")
 
 
+class Unheard(nn.Module):
+    """An operator that has no name in ONNX."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.matrix_exp(x)[:, :, 0, 0]
+
+
+def test_a_graph_that_cannot_be_made_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    fine, odd = tiny_encoder(), Encoder(nn.Sequential(nn.Conv2d(3, 3, 1)), 3, 8, Unheard())
+    assert isinstance(runtime.quick(fine, "tiny"), runtime.OnnxEncoder)  # torch leaves its log on after this one
+    assert not isinstance(runtime.quick(odd, "odd"), runtime.OnnxEncoder)
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize(
     ("problem", "told"),
     [

@@ -240,6 +240,12 @@ BAD = {
     "no such class": (("forget", "{birds}", "jayy"), "the model knows no class 'jayy'; did you mean 'jay'?"),
     "a name that is taken": (("rename", "{birds}", "jay", "owl"), "there is already a class 'owl'"),
     "an empty name": (("teach", "{birds}", " ", "a.jpg"), "a class needs a name"),
+    "no class to teach": (("teach", "{birds}"), "no class is given; name the class before the photos"),
+    "a photo in place of a class": (
+        ("teach", "{birds}", "{album}/owl/0.png", "{album}/owl/1.png"),
+        "owl/0.png is a photo and no class; name the class before the photos: fscil teach MODEL CLASS PHOTOS",
+    ),
+    "no photo of none": (("teach", "{birds}", "--none"), "no photo is given; name photos, or folders of photos"),
     "no such photo": (("teach", "{birds}", "hoopoe", "*.jpg"), "*.jpg does not exist"),
     "an empty folder": (("predict", "{birds}", "sub"), "there are no photos in sub"),
     "no photo to look at": (("predict", "{birds}"), "no photo is given; name photos"),

@@ -21,7 +21,7 @@ Nothing = Annotated[bool, Parameter(name="--none", help="instead of a class: the
 
 def unteach(
     model: Saved,
-    name: Annotated[str, Parameter(help="name of the class; omitted with --none")],
+    name: Annotated[str | None, Parameter(help="name of the class; omitted with --none")] = None,
     /,
     *photos: Named,
     none: Nothing = False,
@@ -31,9 +31,12 @@ def unteach(
     from fscil.teach.lessons import correcting
     from fscil.teach.storage import modelfile
 
-    given = [name, *photos] if none else list(photos)
+    if name is None and not none:
+        raise FscilError("no class is given; name it before the photos: fscil unteach MODEL CLASS PHOTOS")
+    given = [*([name] if none and name else []), *photos]
     if not given:
-        raise FscilError("no photo is given; name photos, or forget the class as a whole with fscil forget")
+        other = "digits as fscil photos lists them" if none else "forget the class as a whole with fscil forget"
+        raise FscilError(f"no photo is given; name photos, or {other}")
     with modelfile.editing(model) as known:
         done = correcting.unteach(known, _place(known, None if none else name), given, erase)
     show.say(f"{'erased' if erase else 'took'} {_photos(done)} {'from' if erase else 'out of'} {_named(done.sources)}")

@@ -18,11 +18,12 @@ from fscil.command.photos import (
     photos_in,
     tell_lesson,
 )
+from fscil.errors import FscilError
 
 
 def teach(
     model: Saved,
-    name: Annotated[str, Parameter(help="name of the class; omitted with --none")],
+    name: Annotated[str | None, Parameter(help="name of the class; omitted with --none")] = None,
     /,
     *photos: Annotated[Path, Parameter(help="photos, or folders of photos")],
     none: Annotated[
@@ -38,14 +39,14 @@ def teach(
     from fscil.teach.storage import modelfile
     from fscil.text import count
 
+    called = "" if none else class_name(_given_class(name))
     if not none:
-        name = class_name(name)
-        check_name(name)
-    found = photos_in([Path(name), *photos] if none else list(photos))
+        check_name(called)
+    found = photos_in([*([Path(name)] if none and name else []), *photos])
     with modelfile.editing(model) as known:
         if keep_features is not None:
             known.memory.keep = keep_features == "all"
-        meant = None if none else known.name_of(name)
+        meant = None if none else known.name_of(called)
         lesson = (
             correcting.teach_none(known, found) if meant is None else teaching.teach(known, [meant] * len(found), found)
         )
@@ -56,8 +57,20 @@ def teach(
         kept, there = count(lesson.taught, "photo"), count(len(known.negatives), "photo")
         show.say(f"kept {kept} as {NONE}; {model} has {there} of {NONE}")
     else:
-        show.say(f"taught {name!r} from {count(lesson.taught, 'photo')}; {model} {knows(known)}")
+        show.say(f"taught {called!r} from {count(lesson.taught, 'photo')}; {model} {knows(known)}")
     be_strict(strict, len(lesson.unreadable), len(found))
+
+
+def _given_class(name: str | None) -> str:
+    """The class that photos are taught as; a photo in its place was meant as a photo."""
+    from fscil.teach.seeing.photos import PHOTO_SUFFIXES
+
+    advice = "name the class before the photos: fscil teach MODEL CLASS PHOTOS"
+    if name is None:
+        raise FscilError(f"no class is given; {advice}")
+    if Path(name).suffix.lower() in PHOTO_SUFFIXES and Path(name).is_file():
+        raise FscilError(f"{name} is a photo and no class; {advice}")
+    return name
 
 
 def forget(

@@ -84,8 +84,9 @@ def _of_several(name: str, weights: str | None, pixels: int | None, views: Views
     branches = [branch for model in models for branch in model.branches]
     for position, branch in enumerate(branches[2:], 4):
         branch.name += str(position // 2)
+    sources = dict.fromkeys(model.origin.weights for model in models)
     licences = dict.fromkeys(model.origin.licence for model in models)
-    return Model(branches, framing, Origin(name, models[0].origin.weights, ", ".join(licences)))
+    return Model(branches, framing, Origin(name, ", ".join(sources), ", ".join(licences)))
 
 
 def cost(model: Model) -> float:

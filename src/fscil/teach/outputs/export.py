@@ -87,7 +87,7 @@ def to_onnx(model: Model, folder: Path) -> str:
     graph = _with_classifier(onnx, folder, frozen, scores)
     fresh = graph is None
     if graph is None:
-        graph = _traced(scores, model.framing.pixels)
+        graph = _traced(scores, model.framing.pixels, model.origin.encoder)
         _drop_identities(onnx, graph.graph)
         weights = _write_weights(onnx, graph, folder)
         onnx.helper.set_model_props(graph, {"fscil": frozen, "weights": weights})
@@ -112,18 +112,24 @@ def frozen_part(model: Model) -> str:
     )
 
 
-def _traced(scores: Scores, pixels: int) -> Any:
+def _traced(scores: Scores, pixels: int, encoder: str) -> Any:
     """The graph of an image as large as the encoder wants it, in batches of any size."""
     example, batch = torch.rand(2, 3, pixels, pixels), torch.export.Dim("photos")
-    program = torch.onnx.export(
-        scores.eval(),
-        (example,),
-        dynamo=True,
-        input_names=["image"],
-        output_names=["scores", "evidence"] if scores.asked else ["scores"],
-        dynamic_shapes={"image": {0: batch}},
-        verbose=False,
-    )
+    try:
+        program = torch.onnx.export(
+            scores.eval(),
+            (example,),
+            dynamo=True,
+            input_names=["image"],
+            output_names=["scores", "evidence"] if scores.asked else ["scores"],
+            dynamic_shapes={"image": {0: batch}},
+            verbose=False,
+        )
+    except Exception as problem:  # of many kinds, in words for the authors of torch
+        raise FscilError(
+            f"torch cannot write the encoder {encoder} as an ONNX graph; learn with another one, such as "
+            "efficientnet_lite0, to export it"
+        ) from problem
     assert program is not None  # as always with dynamo
     graph = program.model_proto
     for node in graph.graph.node:

@@ -27,6 +27,7 @@ from fscil.teach.seeing.photos import Unreadable, read
 MOST = 32  # photos; for more the import of torch, which reads them in parallel, is soon paid back
 PROGRAM = f"fscil {fscil.__version__}, graphs {graphs.VERSION}"  # others may keep other things, or for other graphs
 BEST = 3  # classes that an answer names
+OLDER = {"resampling": "bilinear"}  # how photos are shown to models whose files are of before and do not say it
 
 
 def place(revision: str) -> Path:
@@ -80,7 +81,7 @@ def replies(model: Path, photos: Sequence[Path]) -> list[Reply] | None:
         with safetensors.safe_open(model, "np") as file:
             notes = json.loads(file.metadata()["notes"])
         light = opened(place(notes["revision"]), threads=os.cpu_count() or 1)
-        classes, view = [name for _, name in notes["classes"]], notes["view"]
+        classes, view = [name for _, name in notes["classes"]], {**OLDER, **notes["view"]}
     except Exception:  # torch finds out, and says, what is wrong
         return None
     return [_reply(light, classes, view, photo, position) for position, photo in enumerate(photos)]

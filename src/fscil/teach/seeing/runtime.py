@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fscil.teach.seeing import graphs
 from fscil.tensors import digest
 
 SAME = 1e-4  # largest difference to torch, as a share of the largest feature
+LOG_SWITCH = "_jit_set_onnx_log_enabled"  # torch's own
 
 
 class Unfit(Exception):
@@ -115,7 +117,7 @@ def _graph(net: nn.Module, pixels: int) -> bytes:
 def exported(net: nn.Module, example: Tensor, given: str, results: Sequence[str]) -> bytes:
     """The graph of a network of one input, for batches of any size."""
     content: Any = io.BytesIO()  # which torch takes, but does not say
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without_log():
         warnings.simplefilter("ignore")  # sizes become constants, as they should
         torch.onnx.export(
             net,
@@ -127,3 +129,20 @@ def exported(net: nn.Module, example: Tensor, given: str, results: Sequence[str]
             dynamo=False,  # a tenth of the time of torch's newer exporter
         )
     return bytes(content.getvalue())
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keeps torch from printing, for a network that it cannot export, its whole graph between the user's answers.
+
+    Its exporter means to leave its log as it is, but asks a function for its truth instead of calling it.
+    """
+    switch: Any = getattr(torch._C, LOG_SWITCH, None)
+    if switch is None:  # a torch without that log
+        yield
+        return
+    setattr(torch._C, LOG_SWITCH, lambda wanted: None)
+    try:
+        yield
+    finally:
+        setattr(torch._C, LOG_SWITCH, switch)

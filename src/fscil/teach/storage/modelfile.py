@@ -25,6 +25,7 @@ from fscil.teach.knowledge.memory import memory_tensors, read_memory
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.names import NONE
+from fscil.teach.seeing.light import OLDER
 from fscil.teach.storage import lightfile
 from fscil.teach.storage.branchfile import (
     branch_notes,
@@ -43,7 +44,6 @@ from fscil.tensors import digest, write_tensors
 FORMAT = 4
 READABLE = (1, 2, 3, 4)  # they stay as they are; 1: "not sure" by scores; 2: features of length 1; 3: none is `counted`
 FRAMING = ("pixels", "mean", "std", "margin", "resampling")
-OLDER = {"resampling": "bilinear"}  # what files of before do not say
 RETIRED = ("odd",)  # what the calibration in files of before says and nobody asks for
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 
