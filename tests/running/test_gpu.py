@@ -257,3 +257,13 @@ def test_images_in_files_are_finished_on_the_device(tmp_path):
         batch = next(moved.batches([torch.arange(1)], framing, torch.Generator().manual_seed))
         assert batch.device == DEVICE
         assert torch.equal(batch.cpu(), plain)
+
+
+def test_images_in_files_are_sent_without_a_wait(tmp_path, gpu):
+    Image.new("RGB", (20, 24), (200, 30, 60)).save(tmp_path / "red.png")
+    images = FileImages([tmp_path / "red.png"], torch.zeros(1), workers=0).on(GPU)
+    framing = Framing(16, (0.5,) * 3, (0.3,) * 3, Augment(brightness=0.5, cutout=4))
+    gpu.strict = True
+    batch = next(images.batches([torch.arange(1)], framing, torch.Generator().manual_seed))
+    assert batch.device == GPU
+    assert batch.shape == (1, 3, 16, 16)
