@@ -358,8 +358,7 @@ def test_statistics_do_not_depend_on_portions(base: Session, run: Run, monkeypat
     whole = variance()
     assert len(seen) == 1
     seen.clear()
-    for module in (encoders, _kt_rcnet):
-        monkeypatch.setattr(module, "PIXELS", 50 * 16 * 16)
+    monkeypatch.setattr(encoders, "PIXELS", 50 * 16 * 16)
     parts = variance()
     assert max(seen) - min(seen) <= 1  # else images of a small rest would weigh more
     assert max(seen) <= 50

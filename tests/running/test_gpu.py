@@ -16,16 +16,19 @@ from fscil.data.images import Augment, FileImages, Framing
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import _kt_rcnet_arms as arms
+from fscil.methods._kt_rcnet import estimate_statistics
 from fscil.methods._kt_rcnet_students import Encoded, Mapped
 from fscil.methods.shared.base import Teacher, cosine_net, train_classifier
+from fscil.nn import encoders
+from fscil.nn.winograd import use_winograd
 from fscil.running.descent import Descent
-from fscil.running.devices import Devices
+from fscil.running.devices import Devices, sent
 from fscil.running.runfolder import RunFolder
 from fscil.running.stages import Loop
 from fscil.running.training import Run
 from pretend import DEVICE, pretended
 from quick import LEARNS
-from tiny import TINY_RESA, tiny_encoder
+from tiny import TINY_RESA
 
 ARMS = {
     "resa": {"global_weight": 1.5, "base_relation": 1.0},
@@ -33,7 +36,9 @@ ARMS = {
     "resa, local alone": {"global_weight": 0.0},
     "resa, global alone": {"local_weight": 0.0},
     "resa, pseudo-sessions": {"pseudo_sessions": 2, "local_smoothing": 0.1},
-    "resa, last stage": {"trains": "last_stage", "batch_norm": "frozen"},
+    "resa, last stage": {"trains": "last_stage"},
+    "resa, frozen statistics": {"trains": "last_stage", "batch_norm": "frozen"},
+    "resa, another size": {"task_pixels": 12, "transfer.average": 0.5},
     "resa, unit features": {"unit_features": True, "start": "own"},
     "mixup": {"synthesis": "mixup"},
     "cutmix": {"synthesis": "cutmix", "mix": "intra"},
@@ -42,7 +47,9 @@ ARMS = {
     "conventional, tasks": {"complement": "conventional", "conventional.batches": "tasks"},
     "conventional, random rows": {"complement": "conventional", "conventional.rows": "random"},
     "means": {"complement": "means"},
+    "means, some images": {"complement": "means", "row_images": 3, "trains": "last_stage"},
     "rotation": {"complement": "rotation"},
+    "rotation, adamw": {"complement": "rotation", "transfer.optimizer": "adamw"},
     "map": {"trains": "map"},
     "map, mixup": {"trains": "map", "synthesis": "mixup"},
     "map, conventional": {"trains": "map", "complement": "conventional"},
@@ -56,22 +63,32 @@ AUGMENT = {
     "smaller images": {"base.pixels": (12, 16), "augment.crop": "none"},
     "rotation classes": {"base.turned": 0.5},
     "mean of the last steps": {"base.average": 0.5},
+    "sgd": {"base.optimizer": "sgd", "base.weight_decay": 1e-4, "base.label_smoothing": 0.1},
+    "adamw": {"base.optimizer": "adamw"},
+    "a wide net": {"encoder": "fast_large", "winograd": True, "base.turned": 0.5},
 }
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
-    """A fake GPU with room for all images; a step ends with its loss."""
+    """A fake GPU with room for all images; instead of a backward pass, which it does not have, gradients appear."""
     monkeypatch.setattr("fscil.data.images.free_memory", lambda device: float("inf"))
-    with fake_gpu() as there:
+    monkeypatch.setattr(Loop, "_read", lambda loop, loss: None)  # every few steps the host waits for the loss
+    descend = Loop.descend
 
-        def descend(loop: Loop, loss: Tensor, done: int) -> None:
+    def step(loop: Loop, loss: Tensor, done: int) -> None:
+        def backward(loss: Tensor) -> None:
             assert loss.device == GPU
             assert loss.requires_grad
             there.losses.append(loss)
-            there.strict = loop.name == "base" or (done + 1) % loop.steps > 0  # between epochs arms may wait
+            for parameter in loop.parameters:
+                parameter.grad = torch.zeros_like(parameter)
 
-        monkeypatch.setattr(Loop, "descend", descend)
+        monkeypatch.setattr(Tensor, "backward", backward)
+        descend(loop, loss, done)
+
+    monkeypatch.setattr(Loop, "descend", step)
+    with fake_gpu() as there:
         yield there
 
 
@@ -79,10 +96,16 @@ def settled(changes: dict[str, object]) -> Any:
     return settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "tiny", "small", changes)
 
 
-def on_gpu(changes: dict[str, object], tiny: Benchmark, silent: Run) -> tuple[Any, Session, Run]:
+def on_gpu(
+    changes: dict[str, object], tiny: Benchmark, silent: Run, precision: torch.dtype = torch.float32
+) -> tuple[Any, Session, Run]:
     """An untrained KT-RCNet, the base session and a run, all on the fake GPU."""
     config = settled({**LEARNS, **TINY_RESA, "feature_scale": 1.0, "base.epochs": 2, "tasks": 2, **changes})
-    method = methods.load("kt_rcnet").Method(config, tiny_encoder().to(memory_format=torch.channels_last)).to(GPU)
+    encoder = encoders.build(config.encoder, config.pixels).to(memory_format=torch.channels_last)
+    if config.winograd:
+        use_winograd(encoder)
+    encoder.precision = precision
+    method = methods.load("kt_rcnet").Method(config, encoder).to(GPU)
     run = Run(RunFolder(silent.cache, writable=False), 0, silent.cache, Devices(device=GPU))
     return method, tiny.on(GPU).base(config.held_out), run
 
@@ -108,8 +131,10 @@ def test_a_step_of_a_taught_net_never_waits(tiny, silent, gpu):
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_step_of_complementary_learning_never_waits(arm, tiny, silent, gpu, monkeypatch):
     method, base, run = on_gpu(ARMS[arm], tiny, silent)
+    gpu.strict = True
     for branch in method.branches:
         method.weight_computing(branch, base, run)
+    gpu.strict = False
     for student in (Encoded, Mapped):
         monkeypatch.setattr(student, "begin", strictly(student.begin, gpu))
     arms.complement(method, base, run)
@@ -119,7 +144,7 @@ def test_a_step_of_complementary_learning_never_waits(arm, tiny, silent, gpu, mo
 
 
 def strictly(begin: Callable[[Any], None], gpu: FakeGpu) -> Callable[[Any], None]:
-    """What comes before the steps of an epoch, after which every wait raises."""
+    """What comes before the steps of the first epoch; from there on every wait raises, between epochs too."""
 
     def begun(student: Any) -> None:
         begin(student)
@@ -128,12 +153,47 @@ def strictly(begin: Callable[[Any], None], gpu: FakeGpu) -> Callable[[Any], None
     return begun
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_batch_statistics_are_estimated_without_a_wait(precision, tiny, silent, gpu):
+    method, base, run = on_gpu({"statistics": "upright"}, tiny, silent, precision)
+    gpu.strict = True
+    estimate_statistics(method.f2, base, method.test_framing(base), run)
+    assert gpu.operations > 10
+
+
+@pytest.mark.parametrize("room", [0.0, math.inf])
+def test_a_step_in_half_precision_never_waits_wherever_the_images_are(room, tiny, silent, gpu, monkeypatch):
+    monkeypatch.setattr("fscil.data.images.free_memory", lambda device: room)
+    method, base, run = on_gpu({"base.epochs": 1}, tiny, silent, torch.bfloat16)
+    assert base.train.pixels.device.type == ("cuda" if room else "cpu")
+    net = cosine_net(method, method.f1, base, run.rng("head"))
+    computed: list[torch.dtype] = []
+    method.f1.stages[0][0].register_forward_hook(lambda layer, given, made: computed.append(made.dtype))
+    gpu.strict = True
+    train_classifier(method, "base", net, base, method.config.base, run)
+    assert computed == 5 * [torch.bfloat16]
+    assert [loss.dtype for loss in gpu.losses] == 5 * [torch.float32]
+
+
 def test_reading_a_value_and_mixing_devices_raise(gpu):
     there, here = torch.zeros(3, device=GPU), torch.zeros(3)
+    mask = there > 0
     gpu.strict = True
-    for wait in (there.sum().item, lambda: bool(there.any()), there.nonzero, there.cpu, lambda: here.to(GPU)):
+    for wait in (
+        there.sum().item,
+        lambda: bool(there.any()),
+        there.nonzero,
+        there.cpu,
+        lambda: here.to(GPU),
+        lambda: here.to(GPU, non_blocking=True),  # it is not pinned
+        lambda: torch.tensor([1, 2], device=GPU),
+        lambda: there[mask],
+        lambda: there.index_put_((mask,), there),
+        lambda: torch.rand(3, device=GPU, generator=torch.Generator()),
+    ):
         with pytest.raises((HostWaits, DataDependentOutputException, DynamicOutputShapeException)):
             wait()
+    assert sent(here, GPU).device == GPU
     for mixture in (lambda: there + here, lambda: there[torch.tensor([0])], lambda: torch.cat([there, here])):
         with pytest.raises(HostWaits, match="mixes"):
             mixture()
@@ -197,3 +257,13 @@ def test_images_in_files_are_finished_on_the_device(tmp_path):
         batch = next(moved.batches([torch.arange(1)], framing, torch.Generator().manual_seed))
         assert batch.device == DEVICE
         assert torch.equal(batch.cpu(), plain)
+
+
+def test_images_in_files_are_sent_without_a_wait(tmp_path, gpu):
+    Image.new("RGB", (20, 24), (200, 30, 60)).save(tmp_path / "red.png")
+    images = FileImages([tmp_path / "red.png"], torch.zeros(1), workers=0).on(GPU)
+    framing = Framing(16, (0.5,) * 3, (0.3,) * 3, Augment(brightness=0.5, cutout=4))
+    gpu.strict = True
+    batch = next(images.batches([torch.arange(1)], framing, torch.Generator().manual_seed))
+    assert batch.device == GPU
+    assert batch.shape == (1, 3, 16, 16)

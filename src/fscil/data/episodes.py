@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fscil.data.images import Framing, Images
 from fscil.errors import FscilError
+from fscil.running.devices import sent
 
 Synthesis = Literal["none", "rotate", "mixup", "cutmix"]
 Mix = Literal["inter", "intra"]
@@ -90,7 +91,7 @@ class Task:
         """
         queries, mine = self.images.shape[1] - self.shot, range(self.shot + rank, self.images.shape[1], world)
         check_share(queries, world)
-        kept = torch.tensor([*range(self.shot), *mine]).to(self.images.device, non_blocking=True)
+        kept = sent(torch.tensor([*range(self.shot), *mine]), self.images.device)
         twins = None if self.twins is None else self.twins[:, kept]
         return Task(self.images[:, kept], twins, self.classes, self.shot, world * len(mine) / queries)
 
@@ -177,12 +178,12 @@ def derangement(n: int, rng: torch.Generator) -> Tensor:
 
 def inter_class(images: Tensor, rng: torch.Generator) -> Tensor:
     """Partners from another class: class i meets class pi(i), image by image."""
-    return images[derangement(len(images), rng).to(images.device, non_blocking=True)]
+    return images[sent(derangement(len(images), rng), images.device)]
 
 
 def intra_class(images: Tensor, rng: torch.Generator) -> Tensor:
     """Partners from the same class, the same shuffle in every class."""
-    return images[:, derangement(images.shape[1], rng).to(images.device, non_blocking=True)]
+    return images[:, sent(derangement(images.shape[1], rng), images.device)]
 
 
 def cutmix(images: Tensor, partners: Tensor, lam: float, rng: torch.Generator) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fscil.errors import FscilError
+from fscil.running.devices import sent
 
 ATTEMPTS = 10  # tries for a box inside the image before the centre is taken, as in torchvision
 ASPECTS = (3 / 4, 4 / 3)  # width / height of the boxes of crop "resized"
@@ -87,7 +88,7 @@ class Draw(NamedTuple):
         if device == self.flip.device:
             return self
         parts = (numbers.reshape(len(self.flip), -1) for numbers in self)
-        return _split(torch.cat(list(parts), 1).to(device, non_blocking=True))  # one transfer, not six
+        return _split(sent(torch.cat(list(parts), 1), device))  # one transfer, not six
 
 
 def draw(count: int, rng: torch.Generator) -> Draw:
@@ -187,7 +188,7 @@ def finish(crops: Tensor, framing: Framing, chance: Draw | None) -> Tensor:
         factor = 1 + augment.brightness * (2 * chance.brightness - 1)
         images = (images * factor[:, None, None, None]).clamp_(max=255)
     mean, std = (torch.tensor(numbers).repeat(framing.pixels) * 255 for numbers in (framing.mean, framing.std))
-    shift, factor = (row.to(images.device, non_blocking=True) for row in (-mean / std, 1 / std))
+    shift, factor = (sent(row, images.device) for row in (-mean / std, 1 / std))
     images = torch.addcmul(shift, images.flatten(2), factor).view_as(images)  # rows, not triples: 4x faster
     if augment and chance and augment.cutout > 0:
         images *= _outside_square(framing.pixels, augment.cutout, chance.cutout)

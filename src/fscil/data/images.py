@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, keeps_pixels, rearrangement, windows
 from fscil.data.pictures import centre, damage, upright_rgb
 from fscil.errors import FscilError
-from fscil.running.devices import usable_cores
+from fscil.running.devices import sent, usable_cores
 
 __all__ = ["Augment", "FileImages", "Framing", "Images", "Ingredients", "TensorImages", "cut_picture", "decode"]
 
@@ -118,7 +118,7 @@ class TensorImages(Images):
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], framing: Framing) -> Iterator[Tensor]:
         stored = self._pixels.permute(0, 2, 3, 1)
         for chunk, chance in chunks:
-            images = stored[self._rows[chunk].to(stored.device, non_blocking=True)].to(self.device, non_blocking=True)
+            images = sent(stored[sent(self._rows[chunk], stored.device)], self.device)
             with torch.autocast(self.device.type, enabled=False):  # half precision is for networks, not for pixels
                 crops = _cut(images, framing, chance and chance.on(self.device))
             yield crops
@@ -197,7 +197,7 @@ class FileImages(Images):
         for crops in loader:
             if isinstance(crops, FscilError):
                 raise crops
-            yield torch.from_numpy(crops).to(self.device, non_blocking=True)
+            yield sent(torch.from_numpy(crops), self.device)
 
 
 def _size(path: str) -> int:

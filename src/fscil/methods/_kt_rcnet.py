@@ -18,7 +18,7 @@ from fscil.errors import FscilError
 from fscil.methods.shared.balance import check_held_out
 from fscil.methods.shared.base import OWN_BASE, base_plan, check_another, label_rows
 from fscil.methods.shared.method import OF_F1, PlannedStage
-from fscil.nn.encoders import PIXELS
+from fscil.nn.encoders import portion_of
 from fscil.nn.relations import losses_at_scales
 from fscil.running.training import Run
 from fscil.settings import to_dict
@@ -122,11 +122,12 @@ def estimate_statistics(encoder: nn.Module, base: Session, framing: Framing, run
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # the plain mean over all batches
         norm.train()
     order = torch.randperm(len(base.train), generator=run.rng("statistics"))
-    most = max(1, min(500, PIXELS // framing.pixels**2))  # an encoder makes one portion of them: all count alike
-    for x in base.train.batches(order.tensor_split(math.ceil(len(order) / most)), framing):
+    most = min(500, portion_of(framing.pixels, framing.pixels))  # an encoder makes one portion of them: all count alike
+    for i, x in enumerate(base.train.batches(order.tensor_split(math.ceil(len(order) / most)), framing)):
+        for norm in norms:
+            norm.momentum = 1 / (i + 1)  # the plain mean; with None torch asks the device how many batches there were
         encoder(x)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

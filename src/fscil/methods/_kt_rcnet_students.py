@@ -18,6 +18,7 @@ from fscil.methods._kt_rcnet_twins import TURNS, turned_features, twin_features
 from fscil.methods.shared.base import freeze, label_rows
 from fscil.methods.shared.resa import Cached, dropped, map_loss, pool_of, sample
 from fscil.nn.relations import losses_at_scales, mean_of_labels
+from fscil.running.devices import sent
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
 
@@ -118,7 +119,7 @@ class Encoded(Student):
                 turns = self.turns(len(chunk), epoch.rng("turns", epoch.start + i))[mine]
                 again = [torch.rot90(one, int(k), (-2, -1)) for one, k in zip(x, turns, strict=True)]
                 x, rows = torch.cat([x, torch.stack(again)]), torch.cat([rows, rows + turns * len(self.base.classes)])
-            yield Batch(self.method.represent(x), rows.to(x.device, non_blocking=True), x, weight)
+            yield Batch(self.method.represent(x), sent(rows, x.device), x, weight)
 
     def rows(self, turned: bool) -> Tensor:
         method = self.method
@@ -131,7 +132,7 @@ class Encoded(Student):
         return torch.cat([method.W2.means(), *(mean_of_labels(f, rows)[1] for f in features)])
 
     def passes(self, epoch: Epoch) -> Iterator[Batch]:
-        table = self.label_rows.to(self.device, non_blocking=True)
+        table = sent(self.label_rows, self.device)
         for x, y in epoch.batches(self.base.train, self.framing, self.method.config.base.batch):
             yield Batch(self.method.represent(x), table[y], x)
 
@@ -184,14 +185,14 @@ class Mapped(Student):
         cached, dropout = self.cached, self.method.config.feature_dropout
         for i, chunk in enumerate(self.draws(epoch, turned)):
             weight, mine = self.share(chunk)
-            chosen, rows = chunk.to(self.device, non_blocking=True), cached.rows[chunk]
+            chosen, rows = sent(chunk, self.device), cached.rows[chunk]
             f = cached.upright[chosen]
             if turned and cached.turned is not None:
                 turns = self.turns(len(chunk), epoch.rng("turns", epoch.start + i))
-                f = torch.cat([f, cached.turned[chosen, (turns - 1).to(self.device, non_blocking=True)]])
+                f = torch.cat([f, cached.turned[chosen, sent(turns - 1, self.device)]])
                 rows = torch.cat([rows, rows + turns * len(self.base.classes)])
             hidden = self.g * dropped(f, dropout, epoch.rng("hidden", epoch.start + i))
-            yield Batch(hidden[mine] @ self.map.A, rows[mine].to(self.device, non_blocking=True), weight=weight)
+            yield Batch(hidden[mine] @ self.map.A, sent(rows[mine], self.device), weight=weight)
 
     def rows(self, turned: bool) -> Tensor:
         frozen = [self.means, *(self.twin_means if turned else ())]

@@ -42,6 +42,7 @@ from fscil.nn.memory import ExemplarMemory, stored
 from fscil.nn.noise import Box, call_with_noise, last_kernels, weight_noise
 from fscil.nn.relations import cosine, mean_of_labels, squared_distance
 from fscil.running.descent import Descent
+from fscil.running.devices import sent
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
 from fscil.settings.limits import within
@@ -142,7 +143,7 @@ class Method(Finetuned):
             for task in episodes(session.train, framing, self.sampling, self.steps(session), epoch):
                 task = task.share(run.rank, run.world)
                 rows = row[task.classes].repeat_interleave(task.Q.shape[1])
-                yield task.Q.flatten(0, 1), rows.to(session.train.device, non_blocking=True), task.weight
+                yield task.Q.flatten(0, 1), sent(rows, session.train.device), task.weight
         else:
             row = row.to(session.train.device)
             for x, y in epoch.batches(session.train, framing, c.base.batch):

@@ -41,6 +41,7 @@ from fscil.nn.encoders import Encoder
 from fscil.nn.noise import beta
 from fscil.nn.prototypes import Prototypes
 from fscil.running.descent import Training
+from fscil.running.devices import sent
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
 
@@ -114,7 +115,7 @@ class Method(Prototypical):
         """L1 + gamma (L2 + L3 + L4) of one batch."""
         c, rng = self.config, epoch.rng("mixture", epoch.next)
         lam = beta(c.alpha, c.alpha, rng)
-        partner = torch.randperm(len(x), generator=rng).to(x.device, non_blocking=True)
+        partner = sent(torch.randperm(len(x), generator=rng), x.device)
         f, mixtures = net.encoder.mixed(x, c.mix_after, lambda h: lam * h + (1 - lam) * h[partner])
         room = net.head.reserve(f, rows)
         different = rows != rows[partner]

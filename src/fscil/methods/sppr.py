@@ -43,6 +43,7 @@ from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import class_means
 from fscil.running.descent import Training, only_upright
+from fscil.running.devices import sent
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
 from fscil.settings.limits import within
@@ -126,7 +127,7 @@ class Method(Prototypical):
             trained.train()
             for x, y, support in self.batches(base, epoch, steps):
                 chosen = subsets(c.pseudo_tasks, len(support.classes), c.way, epoch.rng("pseudo-new", epoch.next))
-                own = row[support.classes.to(x.device, non_blocking=True)]
+                own = row[sent(support.classes, x.device)]
                 epoch.step(self.loss(rows[0], x, row[y], support.S, own, [some.to(x.device) for some in chosen]))
         after: Tensor = rows[0].detach()
         return after

@@ -48,7 +48,7 @@ class Encoder(nn.Module):
         """
         if self.training or torch.is_grad_enabled() or images.dim() != 4:
             return (images,)
-        portions: tuple[Tensor, ...] = images.split(max(1, PIXELS // (images.shape[-2] * images.shape[-1])))
+        portions: tuple[Tensor, ...] = images.split(portion_of(*images.shape[-2:]))
         return portions
 
     def mixed(self, images: Tensor, stage: int, mix: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
@@ -97,6 +97,11 @@ class Encoder(nn.Module):
         while isinstance(block, nn.Sequential) and list(block[-1].children()):
             block = block[-1]
         return block
+
+
+def portion_of(height: int, width: int) -> int:
+    """Images of this size that an encoder looks at together where nothing is learned from them."""
+    return max(1, PIXELS // (height * width))
 
 
 def build(name: str, pixels: int, weights: str | None = None) -> Encoder:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
+from fscil.running.devices import sent
 
 BUFFERS = ("sums", "counts", "labels", "bias")
 
@@ -122,7 +123,7 @@ class Prototypes(nn.Module):
     def rows(self, labels: Tensor) -> Tensor:
         """Rows of labels (n,) -> (n,)."""
         rows = torch.tensor([self.row(label) for label in labels.tolist()], dtype=torch.int64)
-        return rows.to(self.sums.device, non_blocking=True)
+        return sent(rows, self.sums.device)
 
     def with_rows(self, labels: Tensor, rows: Tensor) -> Tensor:
         """Means with the rows of `labels` (n,) replaced by `rows` (n, dim); gradients flow into the replaced rows only.

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fscil.running.devices import sent
+
 Relation = Literal["cosine", "euclid"]
 LEAST_TIGHT = 0.02  # mean cosine of two photos of a class below which it is no class
 
@@ -91,7 +93,7 @@ def relate(relation: Relation, features: Tensor, prototypes: Tensor) -> Tensor:
 def mean_of_labels(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct labels (c,) in ascending order and the mean feature of each (c, d)."""
     classes, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-    inverse, counts = (numbers.to(features.device, non_blocking=True) for numbers in (inverse, counts))
+    inverse, counts = (sent(numbers, features.device) for numbers in (inverse, counts))
     sums = features.new_zeros(len(classes), features.shape[1], dtype=torch.float64)
     sums.index_add_(0, inverse, features.double())
     return classes, (sums / counts.unsqueeze(1)).float()

@@ -19,7 +19,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.shared.method import Method, PlannedStage, Prototypical, Taught
 from fscil.nn.branches import TEST_VIEWS
-from fscil.nn.encoders import Encoder
+from fscil.nn.encoders import Encoder, portion_of
 from fscil.nn.winograd import WinogradConvolution
 
 TESTS = "tests"  # the stage in which images are tested
@@ -158,22 +158,43 @@ def _time_step(encoder: Encoder, images: Tensor, trained: bool) -> float:
 
 
 def memory_needed(method: Method, base: Session, devices: int = 1) -> int:
-    """Bytes of parameters, gradients and momenta, and of the activations of the largest training step."""
+    """Bytes of parameters, gradients and momenta, and of the pass of the base session that needs most."""
     parameters = 4 * 4 * sum(p.numel() for p in method.parameters())
     encoder = encoder_of(method)
-    steps = [stage.batch * activation_bytes(encoder, stage.pixels) for stage in method.plan(base) if stage.trained]
-    return devices * parameters + max(steps, default=0)
+    passes = [pass_bytes(stage, encoder, devices) for stage in method.plan(base)]
+    return devices * parameters + max(passes, default=0)
+
+
+def pass_bytes(stage: PlannedStage, encoder: Encoder, devices: int = 1) -> int:
+    """Bytes of one pass of a stage: what the backward pass keeps, and what is there for a moment on every device.
+
+    That is the images as they are read and as they are seen, and the largest layer of those that are only encoded: a
+    portion of them at a time.
+    """
+    read = 2 * 4 * 3 * stage.pixels**2 * stage.batch
+    portion = min(stage.batch, portion_of(stage.pixels, stage.pixels))
+    kept, passing = layer_bytes(encoder, stage.pixels)
+    moment = read + (portion * passing if stage.encoded else 0)
+    return (stage.batch * kept if stage.trained else 0) + devices * moment
 
 
 def activation_bytes(encoder: Encoder, pixels: int) -> int:
     """Bytes that the backward pass of one image keeps: the output of every layer and transformed tiles, in float32."""
-    total = 0
+    return layer_bytes(encoder, pixels)[0]
+
+
+def layer_bytes(encoder: Encoder, pixels: int) -> tuple[int, int]:
+    """Bytes of one image in float32: what all layers keep for a backward pass, and what the largest has without."""
+    kept, largest = 0, 0
     encoder.macs(pixels)  # refuses images the encoder cannot take
 
     def count(module: nn.Module, inputs: Any, output: Any) -> None:
-        nonlocal total
-        total += output.numel() * 4 if isinstance(output, Tensor) else 0
-        total += module.kept_values(*inputs) * 4 if isinstance(module, WinogradConvolution) else 0
+        nonlocal kept, largest
+        made = output.numel() * 4 if isinstance(output, Tensor) else 0
+        tiles = module.kept_values(*inputs) * 4 if isinstance(module, WinogradConvolution) else 0
+        kept += made + tiles
+        given = sum(tensor.numel() * 4 for tensor in inputs if isinstance(tensor, Tensor))
+        largest = max(largest, given + made + 3 * tiles)  # cut out, transformed, multiplied
 
     parts = [(name, dict(part.named_children()).keys()) for name, part in encoder.named_modules()]
     layers = [name for name, inside in parts if inside <= {MASKS} and MASKS not in name]  # a mask is no activation
@@ -184,7 +205,7 @@ def activation_bytes(encoder: Encoder, pixels: int) -> int:
     encoder.train(before)
     for hook in hooks:
         hook.remove()
-    return total
+    return kept, largest
 
 
 def memory_available() -> int:

@@ -14,6 +14,7 @@ from fscil.data.images import Framing, Images
 from fscil.errors import FscilError
 from fscil.running.costs import Cost, Stopwatch
 from fscil.running.descent import Descent, optimiser, rate
+from fscil.running.devices import sent
 from fscil.running.progress import Bar, Patience
 from fscil.tensors import load_into
 
@@ -51,7 +52,7 @@ class Epoch:
         ):
             mine = slice(devices.rank, None, devices.count)
             self._share = devices.count * len(chunk[mine]) / len(chunk)
-            yield x[mine], labels[chunk[mine]].to(x.device, non_blocking=True)
+            yield x[mine], sent(labels[chunk[mine]], x.device)
 
     def step(self, loss: Tensor) -> None:
         """One step down the gradient of `loss`, the mean over this device's share."""

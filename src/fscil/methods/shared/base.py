@@ -19,6 +19,7 @@ from fscil.nn.distillation import distillation
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead, random_rows
 from fscil.running.descent import Training
+from fscil.running.devices import sent
 from fscil.running.training import Run
 from fscil.settings import to_dict
 from fscil.tensors import digest
@@ -193,7 +194,7 @@ def train_classifier(
 
     With `turned` there are as many rows again for each of three turns, and a part of every batch is turned.
     """
-    row = label_rows(session.classes).to(session.train.device, non_blocking=True)
+    row = sent(label_rows(session.classes), session.train.device)
     steps = math.ceil(len(session.train) / training.batch)
     net.train()
     for epoch in run.epochs(stage, net, net, training, steps):

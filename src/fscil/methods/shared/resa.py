@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fscil.data.episodes import Sampling, Task, draw
 from fscil.nn.relations import class_means, euclid
+from fscil.running.devices import sent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,17 +113,17 @@ def sample(
 
     device = cached.upright.device
     classes, chosen = draw(pool, sampling, rng)
-    chosen = chosen.to(device, non_blocking=True)
+    chosen = sent(chosen, device)
     if cached.turned is None:
         return Task(shown(cached.upright[chosen]), None, classes, sampling.shot)
-    turns = torch.randint(0, 3, (len(classes), 1), generator=rng).to(device, non_blocking=True)
+    turns = sent(torch.randint(0, 3, (len(classes), 1), generator=rng), device)
     return Task(shown(cached.upright[chosen]), shown(cached.turned[chosen, turns]), classes, sampling.shot)
 
 
 def dropped(features: Tensor, share: float, rng: torch.Generator) -> Tensor:
     """Features with a share of their values hidden and the others enlarged, so that their mean stays."""
     shown = torch.rand(features.shape, generator=rng) >= share
-    return features * shown.to(features.device, non_blocking=True) / (1 - share)
+    return features * sent(shown, features.device) / (1 - share)
 
 
 def map_loss(task: Task, A: Tensor, means: Tensor, o: Objective) -> Tensor:
@@ -131,5 +132,5 @@ def map_loss(task: Task, A: Tensor, means: Tensor, o: Objective) -> Tensor:
     `means` (classes, d) are those of the frozen features: A is linear, so W2 is exact in every step.
     """
     pseudo_old = (means @ A).detach()  # gets no gradient
-    rows = task.classes.to(A.device, non_blocking=True)
+    rows = sent(task.classes, A.device)
     return task_loss(Seen(task.support @ A, task.query @ A, rows), pseudo_old, o)
