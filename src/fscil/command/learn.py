@@ -116,7 +116,7 @@ def _check_training(full: bool, strength: Strength, views: str, recipe: str | No
 
 def _class_folders(photos: Path) -> dict[str, list[Path]]:
     """The photos of each class, without those that are not there."""
-    from fscil.teach.seeing.photos import class_folders
+    from fscil.teach.seeing.folders import class_folders
 
     folders = class_folders(photos)
     for name in [name for name, found in folders.items() if not found]:

@@ -31,7 +31,7 @@ WITHOUT_FEATURES = (
 
 def photos_in(paths: list[Path]) -> list[Path]:
     """The photos that are meant by files and folders."""
-    from fscil.teach.seeing.photos import expanded
+    from fscil.teach.seeing.folders import expanded
 
     photos = expanded(paths)
     if not paths:

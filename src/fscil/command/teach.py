@@ -33,8 +33,7 @@ def teach(
 ) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
     from fscil.teach.lessons import correcting, teaching
-    from fscil.teach.names import NONE, check_name
-    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.names import NONE, check_name, class_name
     from fscil.teach.storage import modelfile
     from fscil.text import count
 
@@ -68,7 +67,7 @@ def forget(
     erase: Annotated[bool, Parameter(help="remove every trace; this is final", negative=())] = False,
 ) -> None:
     """Forget a class; undo brings it back, unless it was erased."""
-    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.names import class_name
     from fscil.teach.storage import modelfile
 
     name = class_name(name)
@@ -87,8 +86,7 @@ def forget(
 
 def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the new name")], /) -> None:
     """Give a class another name."""
-    from fscil.teach.names import check_name
-    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.names import check_name, class_name
     from fscil.teach.storage import modelfile
 
     check_name(class_name(new))

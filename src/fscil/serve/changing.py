@@ -21,8 +21,7 @@ from fscil.teach.lessons.correcting import Chosen, Correction, correct_chosen, t
 from fscil.teach.lessons.corrections import places
 from fscil.teach.lessons.looking import Seen
 from fscil.teach.lessons.teaching import Lesson, teach_seen
-from fscil.teach.names import NONE, Name, check_name
-from fscil.teach.seeing.photos import class_name
+from fscil.teach.names import NONE, Name, check_name, class_name
 
 IfMatch = Annotated[str | None, Header(description="revision that the change is meant for, in quotes")]
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="of a photo")]

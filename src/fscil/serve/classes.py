@@ -13,8 +13,7 @@ from fscil.serve.service import Served
 from fscil.serve.shapes import Forgotten, NewName, Renamed, Undone
 from fscil.serve.store import Revisions
 from fscil.teach.knowledge.model import Model
-from fscil.teach.names import check_name
-from fscil.teach.seeing.photos import class_name
+from fscil.teach.names import check_name, class_name
 
 routes = APIRouter(prefix="/v1")
 

@@ -14,14 +14,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from fscil.teach.seeing import photos
+from fscil.teach.seeing.folders import class_folders, expanded
 from fscil.teach.seeing.photos import Source
 
 
 def sources(X: Any) -> list[Source]:
     """The photos in X: one path or picture, the photos of a folder, or any sequence of photos."""
     if isinstance(X, str | Path):
-        return list(photos.expanded([Path(X)]))
+        return list(expanded([Path(X)]))
     colour = {np.ndarray: -1, Tensor: 0}.get(type(X))
     one = colour is not None and X.ndim == 3 and X.shape[colour] in (1, 3, 4)  # (h, w, 3), or as a tensor (3, h, w)
     return [X] if one or isinstance(X, Image.Image) else list(X)
@@ -33,7 +33,7 @@ def folder(X: Any, encoder: str | None) -> tuple[list[Path], list[str]]:
         raise ValueError("fit requires y to be passed, but the target y is None; only a folder brings its own classes")
     if encoder is None:
         raise ValueError(f"{X} is a folder of photos, but encoder=None takes a table of features; choose an encoder")
-    pairs = [(photo, name) for name, some in photos.class_folders(X).items() for photo in some]
+    pairs = [(photo, name) for name, some in class_folders(X).items() for photo in some]
     return [photo for photo, _ in pairs], [name for _, name in pairs]
 
 
