@@ -43,11 +43,7 @@ def photos_in(paths: list[Path]) -> list[Path]:
 
 def tell_lesson(lesson: "Lesson", total: int) -> None:
     """Says what is worth saying about a lesson from a number of photos."""
-    from fscil.teach.seeing.photos import summary
-
-    if lesson.unreadable:
-        show.say(summary(lesson.unreadable, total))
-    for sentence in lesson.advice:
+    for sentence in lesson.remarks(total):
         show.say(sentence)
     for review in lesson.reviews:
         show.say(review.text())
