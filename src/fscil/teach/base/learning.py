@@ -68,7 +68,7 @@ def look_at_lengths(branches: Sequence[Branch]) -> None:
     """Features of an encoder are told how long they were; those of a table mean whatever their owner wants."""
     for branch in branches:
         if branch.unit and branch.relation == "cosine":
-            branch.length, branch.stretched = 0.0, True
+            branch.directed, branch.stretched, branch.length = True, True, None
 
 
 def _learned(seen: Seen, taken: list[int], rows: Tensor, plan: LearningPlan) -> Learned:
