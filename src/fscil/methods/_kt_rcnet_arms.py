@@ -19,7 +19,6 @@ from fscil.methods._kt_rcnet_students import Encoded, Mapped, Student
 from fscil.methods._kt_rcnet_twins import TURNS
 from fscil.nn.heads import EuclidHead
 from fscil.nn.relations import cosine, euclid
-from fscil.running.costs import told_as_stage
 from fscil.running.training import Run, code_digest
 from fscil.settings import to_dict
 from fscil.settings.limits import within
@@ -73,8 +72,8 @@ def complement(method: Method, base: Session, run: Run) -> None:
     schedule = {**key, "stop_after": 0, "begins as": digest(method.branches[1].state_dict())}
 
     def fit() -> None:
-        goes_on = c.trained_epochs < c.transfer.epochs
-        with told_as_stage(run), run.relay(STAGES.get(c.complement, c.complement), schedule, c.trained_epochs, goes_on):
+        stage, goes_on = STAGES.get(c.complement, c.complement), c.trained_epochs < c.transfer.epochs
+        with run.told_as_stage(), run.relay(stage, schedule, c.trained_epochs, goes_on):
             train(method, base, run)
 
     return run.cached("f2", key, method.branches[1], fit)
