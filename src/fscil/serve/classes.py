@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from fscil.errors import FscilError
 from fscil.serve import words
-from fscil.serve.changing import Erase, IfMatch, known_class, revisions
+from fscil.serve.meant import Erase, IfMatch, known_class, revisions
 from fscil.serve.paths import CLASS
 from fscil.serve.problems import Problem, documented
 from fscil.serve.service import Served
