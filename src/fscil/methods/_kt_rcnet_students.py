@@ -74,7 +74,7 @@ class Student:
         """Puts what was trained in its place."""
 
     def draws(self, epoch: Epoch, turned: bool) -> list[Tensor]:
-        """Positions of the images of each step."""
+        """Positions (n,) of the images of each step."""
         c, n = self.method.config, len(self.base.train)
         size = c.images_of_a_step // (2 if turned else 1)
         return [torch.randperm(n, generator=epoch.rng("task", i))[:size] for i in range(epoch.start, c.tasks)]

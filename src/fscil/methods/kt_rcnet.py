@@ -235,7 +235,7 @@ class Method(Frozen):
             C.weight.fill_(fitted_weight(self, base, run))
 
     def read(self, branch: Branch, pooled: Tensor, labels: Tensor) -> Tensor:
-        """C keeps the map that was trained: it is whitened behind it, unless it was whitened before."""
+        """Pooled features (n, d) as they are compared; C is whitened behind its trained map, if not before."""
         if branch is not self.branches[1]:
             return super().read(branch, pooled, labels)
         if self.config.whiten_first:

@@ -204,7 +204,7 @@ class Branches(nn.ModuleList):
 def embed_shared(
     branches: Iterable[Branch], images: Tensor, instead: Mapping[Encoder, Encoder] = MappingProxyType({})
 ) -> list[Tensor]:
-    """Features of each branch; branches that look at images in the same way run their common encoder once.
+    """Features of each branch (n, dim); branches that look at images alike run their common encoder once.
 
     `instead` names encoders that compute the same as those of the branches, faster.
     """
