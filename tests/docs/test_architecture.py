@@ -154,6 +154,11 @@ def test_the_top_level_stays_small() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 8
 
 
+def test_no_file_outgrows_its_idea() -> None:
+    lengths = {str(file.relative_to(PACKAGE)): len(file.read_text("utf-8").splitlines()) for file in files(".")}
+    assert {file: lines for file, lines in lengths.items() if lines > 300} == {}
+
+
 def test_the_check_sees_imports(tmp_path: Path) -> None:
     file = tmp_path / "one.py"
     file.write_text("from fscil.nn.heads import CosineHead\nimport fscil.report\nfrom fscil import methods\n")
