@@ -108,7 +108,7 @@ def foreign_photos(birds_file: Path, hoopoes: list[Path], monkeypatch: pytest.Mo
     """A model file of another program that knows photos; two names and a line of its journal drive a terminal."""
     model = modelfile.load(birds_file)
     model.names |= {0: DRIVING, 1: "kite\udc80\x9b31m"}
-    monkeypatch.setattr(model_module, "check_name", lambda name: None)
+    monkeypatch.setattr(model_module, "check_names", lambda names: None)
     seen = look(model, hoopoes[:5])
     model.teach([f"hoopoe{DRIVING}"] * 5, seen.features, seen.digests)
     modelfile.save(model, birds_file)
