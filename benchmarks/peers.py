@@ -43,7 +43,8 @@ from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.lessons.looking import glance
-from fscil.teach.seeing.photos import Source, class_folders
+from fscil.teach.seeing.folders import class_folders
+from fscil.teach.seeing.photos import Source
 
 SHOTS, RANDOM = 5, 2000
 Array = NDArray[Any]

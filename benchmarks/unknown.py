@@ -109,7 +109,7 @@ def encoded(encoder: str, mirrored: bool, pixels: int | None = None) -> Look:
     model = backbones.of_encoder(encoder, pixels=pixels)
     nets = [branch.encoder for branch in model.branches[::2]]
     views: list[tuple[type[Branch], Views]] = [(Branch, "one"), *([(Mirrored, "flip")] if mirrored else [])]
-    branches = [kind("B", net, "cosine", name, unit=True, length=0.0) for kind, name in views for net in nets]
+    branches = [kind("B", net, "cosine", name, unit=True, directed=True) for kind, name in views for net in nets]
     looker = Model(branches, model.framing, model.origin)
 
     def look(photos: list[Source], title: str) -> Tensor:
@@ -140,7 +140,7 @@ def averaged(look: Look, encoders: int, views: Views) -> Look:
 
     def looked(photos: list[Source], title: str) -> Tensor:
         seen = look(photos, title)[: 1 if views == "one" else 2]
-        branch = Branch("B", backbones.Features(1), "cosine", views, unit=True, length=0.0)
+        branch = Branch("B", backbones.Features(1), "cosine", views, unit=True, directed=True)
         return torch.cat([branch.average(side) for side in seen.chunk(encoders, 2)], 1)
 
     return looked

@@ -30,7 +30,7 @@ import resultfile
 from fscil.nn.compute import Meter
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.recogniser import AT_ONCE
-from fscil.teach.seeing.photos import class_folders
+from fscil.teach.seeing.folders import class_folders
 from fscil.teach.seeing.runtime import quick
 
 DRAWN = {"3 classes of 8": (3, 8), "10 classes of 30": (10, 30)}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,7 +13,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from fscil.data import LARGEST_SEED
 from fscil.errors import FscilError
 from fscil.nn.branches import Views
 from fscil.teach.base import learning, planning
@@ -26,8 +22,8 @@ from fscil.teach.knowledge import backbones
 from fscil.teach.lessons import correcting, inputs, teaching
 from fscil.teach.lessons.looking import glance
 from fscil.teach.lessons.teaching import Lesson
-from fscil.teach.names import check_name
-from fscil.teach.seeing import photos
+from fscil.teach.names import check_names
+from fscil.teach.seeing.photos import summary
 from fscil.teach.storage import modelfile
 
 Strength = Literal["auto", "prototypes", "transfer"]
@@ -97,15 +93,12 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             return self
         X = inputs.sources(X)
         names = inputs.labels(y, len(X))
-        for name in dict.fromkeys(names):
-            check_name(name)
+        check_names(names)
         order = inputs.sorted_order(names)
         sources, called = [X[i] for i in order], [names[i] for i in order]
-        model = model_for(self.encoder, self.weights, self.pixels, self.views, sources, called, _quiet)
+        model = model_for(self.encoder, self.weights, self.pixels, self.views, sources, called)
         model.memory.keep = self.keep_features == "all"
-        lesson = learning.learn(
-            model, sources, called, self.strength, self.false_acceptance, seed=self.random_state, tell=_quiet
-        )
+        lesson = learning.learn(model, sources, called, self.strength, self.false_acceptance, seed=self.random_state)
         self.model_ = model
         _warn(lesson, len(sources))
         return self
@@ -121,7 +114,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         names = inputs.labels(y, len(X))
         for name in dict.fromkeys(names):
             self.model_.check_kind(name)
-            check_name(name)
+        check_names(names)
         if self.encoder is None:
             self.model_.teach(names, self.model_.embed(inputs.table(X)))
         else:
@@ -145,7 +138,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def is_known(self, X: Any) -> NDArray[np.bool_]:
         """Whether each photo belongs to one of the classes, at the chosen rate of false acceptance."""
-        features = self._features(X)
+        features = self._asked(X)
         return self.model_.known(features).numpy()
 
     def adjust(self, false_acceptance: float) -> Classifier:
@@ -160,7 +153,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         branches = self.model_.branches
         first = {id(branch.encoder): position for position, branch in reversed(list(enumerate(branches)))}
-        features = self._features(X, asked=False)
+        features = self._features(X)
         return torch.cat([branches[at].counted(features[at]) for at in sorted(first.values())], 1).numpy()
 
     def unteach(self, X: Any, y: ArrayLike) -> Classifier:
@@ -169,7 +162,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         X holds photos, or the first digits of their digests as `fscil photos` lists them.
         """
         self._check_photos()
-        with self._all_or_nothing():
+        with correcting.all_or_nothing(self.model_):
             for name, given in inputs.by_class(X, y):
                 correcting.unteach(self.model_, name, given)
         return self
@@ -177,7 +170,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def correct(self, X: Any, y: ArrayLike) -> Classifier:
         """Counts photos X into their right classes y, and out of those they were taught as: one step for each class."""
         self._check_photos()
-        with self._all_or_nothing():
+        with correcting.all_or_nothing(self.model_):
             for name, given in inputs.by_class(X, y):
                 self.model_.check_kind(name)
                 correcting.correct(self.model_, name, given)
@@ -262,45 +255,34 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return Lesson(len(called), advice=[told] if told and model.origin.strength != "transfer" else [])
 
     def _check_settings(self) -> None:
-        choices = {"strength": STRENGTHS, "views": get_args(Views), "keep_features": ("all", "none")}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, but must be one of {', '.join(allowed)}")
-        if not 0 < self.false_acceptance < 1:
-            raise ValueError(f"false_acceptance is {self.false_acceptance}, but must lie between 0 and 1")
-        if not isinstance(self.random_state, Integral) or not 0 <= self.random_state <= LARGEST_SEED:
-            meant = f"a whole number from 0 to {LARGEST_SEED}"
-            raise ValueError(f"random_state is {self.random_state!r}, but must be {meant}")
+        inputs.check_choice("strength", self.strength, STRENGTHS)
+        inputs.check_choice("views", self.views, get_args(Views))
+        inputs.check_choice("keep_features", self.keep_features, ("all", "none"))
+        inputs.check_share("false_acceptance", self.false_acceptance)
+        inputs.check_random_state(self.random_state)
 
     def _scores(self, X: Any) -> Tensor:
-        features = self._features(X)
+        """Scores (n, classes)."""
+        features = self._asked(X)
         return self.model_.scores(features)
 
-    def _features(self, X: Any, asked: bool = True) -> list[Tensor]:
-        """The features of each branch (n, dim); where classes are asked for, there has to be one."""
+    def _asked(self, X: Any) -> list[Tensor]:
+        """As `_features`, to be compared with classes: there has to be one."""
         check_is_fitted(self)
-        if asked and not self.model_.names:
+        if not self.model_.names:
             raise FscilError("every class was forgotten; teach one with partial_fit before asking")
+        return self._features(X)
+
+    def _features(self, X: Any) -> list[Tensor]:
+        """The features of each branch (n, dim)."""
         if self.model_.framing is None:
             X = validate_data(self, X, reset=False, dtype=np.float64)
             return self.model_.embed(inputs.table(X))
         X = inputs.sources(X)
         seen = glance(self.model_, X)
         if seen.unreadable:
-            raise FscilError(f"nothing was predicted: {photos.summary(seen.unreadable, len(X))}")
+            raise FscilError(f"nothing was predicted: {summary(seen.unreadable, len(X))}")
         return seen.features
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Of several steps, takes those back that were made before one failed."""
-        steps = self.model_.journal.steps
-        last = steps[-1] if steps else None
-        try:
-            yield
-        except BaseException:
-            while steps and steps[-1] is not last:
-                self.model_.undo()
-            raise
 
     def _check_photos(self) -> None:
         check_is_fitted(self)
@@ -308,11 +290,6 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             raise FscilError("a model of ready features keeps no photos to correct; forget the class and teach it anew")
 
 
-def _quiet(text: str) -> None:
-    """What the command line says aloud."""
-
-
 def _warn(lesson: Lesson, total: int) -> None:
-    told = [photos.summary(lesson.unreadable, total)] if lesson.unreadable else []
-    for sentence in [*told, *lesson.advice]:
+    for sentence in lesson.remarks(total):
         warnings.warn(sentence, UserWarning, stacklevel=3)

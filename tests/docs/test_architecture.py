@@ -8,14 +8,26 @@ import pytest
 PACKAGE = Path(__file__).parent.parent.parent / "src" / "fscil"
 
 UPPER_FLOOR = ("running.experiment", "running.outcome", "running.protocol", "running.planning", "running.sharing")
-DOORS = (
-    "command",
-    "experiments",
-    "report",
-    "teach",
-    "serve",
-    "classifier",
-)  # where users come in; nothing below knows them
+TRAINING = ("running.training", "running.features", "running.stages", "running.descent")
+FOLDERS_OF_RUNS = ("running.runfolder", "running.inherited")
+DOORS = ("command", "experiments", "report", "teach", "serve", "classifier")  # of users; nothing below knows them
+CHANGES = ("serve.changing", "serve.classes")
+QUESTIONS = ("serve.asking", "serve.looking", "serve.testing")
+HALL = ("serve.server", "serve.app", "serve.guard")  # through which a request comes in
+ROUTES = (*CHANGES, *QUESTIONS, "serve.watching", "serve.pages")
+BELOW_ROUTES = (
+    "service",
+    "shapes",
+    "words",
+    "problems",
+    "forms",
+    "uploads",
+    "meant",
+    "store",
+    "eyes",
+    "tasks",
+    "meters",
+)
 TEACHING = tuple(f"teach.{room}" for room in ("seeing", "knowledge", "storage", "lessons", "base", "outputs"))
 
 # Folder or module -> what it must not import.
@@ -23,25 +35,34 @@ FORBIDDEN = {
     "settings": ("running", "data", "nn", "methods", "tensors", "metrics", *DOORS),
     "errors.py": ("running", "data", "nn", "methods", "settings", "tensors", "files", "metrics", *DOORS),
     "files.py": ("running", "data", "nn", "methods", "settings", "tensors", "metrics", *DOORS),
+    "text.py": ("running", "data", "nn", "methods", "settings", "tensors", "files", "metrics", *DOORS),
     "tensors.py": ("running", "data", "nn", "methods", "settings", "metrics", *DOORS),
     "metrics.py": ("running", "data", "nn", "methods", "settings", "tensors", *DOORS),
-    "data": ("methods", "nn", *UPPER_FLOOR, "running.training", "running.stages", "running.runfolder", *DOORS),
-    "nn": ("methods", *UPPER_FLOOR, "running.training", "running.stages", "running.runfolder", *DOORS),
-    "methods": (*UPPER_FLOOR, *DOORS),
+    "data": ("methods", "nn", *UPPER_FLOOR, *TRAINING, *FOLDERS_OF_RUNS, "running.costs", *DOORS),
+    "nn": ("methods", "running", *DOORS),
+    "methods": (*UPPER_FLOOR, *FOLDERS_OF_RUNS, *DOORS),
     "running": DOORS,
     "running/training.py": ("methods", *UPPER_FLOOR),
     "running/stages.py": ("methods", *UPPER_FLOOR),
-    "running/descent.py": ("methods", "data", *UPPER_FLOOR),
-    "running/costs.py": ("methods", "data", *UPPER_FLOOR),
-    "running/devices.py": ("methods", "data", *UPPER_FLOOR),
-    "running/progress.py": ("methods", "data", "nn", *UPPER_FLOOR),
-    "running/runfolder.py": ("methods", "data", "nn", "running.training", *UPPER_FLOOR),
+    "running/features.py": ("methods", "running.training", "running.stages", *UPPER_FLOOR),
+    "running/descent.py": ("methods", "data", "running.training", "running.stages", *UPPER_FLOOR),
+    "running/costs.py": ("methods", "data", *TRAINING, *UPPER_FLOOR),
+    "running/devices.py": ("methods", "data", "nn", *TRAINING, *UPPER_FLOOR),
+    "running/progress.py": ("methods", "data", "nn", *TRAINING, *UPPER_FLOOR),
+    "running/runfolder.py": ("methods", "data", "nn", *TRAINING, *UPPER_FLOOR),
+    "running/inherited.py": ("methods", "data", "nn", *TRAINING, *UPPER_FLOOR),
+    "running/sharing.py": ("running.planning", "running.protocol", "running.experiment", "running.outcome"),
     "running/planning.py": ("running.training", "running.protocol", "running.experiment"),
     "running/protocol.py": ("running.experiment", "running.outcome"),
     "running/experiment.py": ("running.outcome",),
     "report": ("methods", "nn", "data", "running", "tensors", "command", "teach", "serve", "classifier", "experiments"),
     "teach": ("report", "command", "serve", "classifier", "experiments"),
     "serve": ("report", "command", "classifier", "experiments", "methods", "running", "settings"),
+    **{f"serve/{below}.py": (*ROUTES, *HALL) for below in BELOW_ROUTES},
+    **{f"{route.replace('.', '/')}.py": HALL for route in ("serve.watching", "serve.pages")},
+    **{f"{route.replace('.', '/')}.py": (*CHANGES, *HALL) for route in QUESTIONS},
+    **{f"{route.replace('.', '/')}.py": (*QUESTIONS, *HALL) for route in CHANGES},
+    "serve/guard.py": ROUTES,
     "experiments": ("command", "teach", "serve", "classifier"),
     "experiments/specs.py": ("running", "report"),
     "teach/names.py": ("teach.replies", *TEACHING),
@@ -80,6 +101,13 @@ def files(place: str) -> list[Path]:
 def test_arrows_point_one_way(place: str) -> None:
     against = {str(file.relative_to(PACKAGE)): imports(file) & set(FORBIDDEN[place]) for file in files(place)}
     assert not {file: names for file, names in against.items() if names}
+
+
+def test_every_room_has_its_arrows() -> None:
+    rooms = {room.name for room in PACKAGE.iterdir() if room.suffix == ".py" or (room / "__init__.py").exists()}
+    floors = {f"running/{file.name}" for file in files("running") if file.stem != "__init__"}
+    top = {"command", "__init__.py", "__main__.py", "running/outcome.py"}  # nothing in their room stands above them
+    assert sorted((rooms | floors) - top - set(FORBIDDEN)) == []
 
 
 def test_of_the_images_nn_knows_the_stores_alone() -> None:
@@ -124,6 +152,11 @@ def test_nothing_imports_a_particular_method() -> None:
 
 def test_the_top_level_stays_small() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 8
+
+
+def test_no_file_outgrows_its_idea() -> None:
+    lengths = {str(file.relative_to(PACKAGE)): len(file.read_text("utf-8").splitlines()) for file in files(".")}
+    assert {file: lines for file, lines in lengths.items() if lines > 300} == {}
 
 
 def test_the_check_sees_imports(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
-from fscil.methods import _kt_rcnet, _kt_rcnet_arms, _kt_rcnet_students, _kt_rcnet_twins, cosine, kt_rcnet
+from fscil.methods import _kt_rcnet_arms, _kt_rcnet_fitted, _kt_rcnet_students, _kt_rcnet_twins, cosine, kt_rcnet
 from fscil.methods.kt_rcnet import Conventional
 from fscil.methods.shared import balance, resa
 from fscil.methods.shared.resa import Cached
@@ -277,7 +277,7 @@ def test_rows_may_be_the_means_of_some_images_of_each_class(base: Session, new_r
     method, run = untrained(complement="rotation", row_images=7), new_run()
     method.weight_computing(method.branches[1], base, run)
     student = _kt_rcnet_students.Encoded(method, base, run)
-    few = _kt_rcnet.some_of_each_class(base, 7, run.rng("rows"))
+    few = _kt_rcnet_students.some_of_each_class(base, 7, run.rng("rows"))
     assert torch.equal(few.train.labels.bincount(), torch.full((6,), 7))
     with torch.no_grad():
         f = method.represent(shown(few, method))
@@ -348,7 +348,7 @@ def test_means_over_the_last_steps_are_not_taken_of_a_part(tiny: Benchmark) -> N
 def test_statistics_do_not_depend_on_portions(base: Session, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def variance() -> Tensor:
         encoder = tiny_encoder().eval()
-        _kt_rcnet.estimate_statistics(encoder, base, untrained().test_framing(base), run)
+        _kt_rcnet_fitted.estimate_statistics(encoder, base, untrained().test_framing(base), run)
         assert all(int(n.num_batches_tracked) == len(seen) for n in encoder.modules() if hasattr(n, "running_var"))
         return next(n.running_var for n in encoder.modules() if hasattr(n, "running_var"))
 

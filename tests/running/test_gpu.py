@@ -16,7 +16,7 @@ from fscil.data.images import Augment, FileImages, Framing
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import _kt_rcnet_arms as arms
-from fscil.methods._kt_rcnet import estimate_statistics
+from fscil.methods._kt_rcnet_fitted import estimate_statistics
 from fscil.methods._kt_rcnet_students import Encoded, Mapped
 from fscil.methods.shared.base import Teacher, cosine_net, train_classifier
 from fscil.nn import encoders

@@ -20,7 +20,7 @@ from fscil.teach.lessons import correcting
 from fscil.teach.names import NONE
 from fscil.teach.outputs.evaluation import Evaluation, evaluate
 from fscil.teach.outputs.mistakes import page
-from fscil.teach.seeing.photos import class_folders
+from fscil.teach.seeing.folders import class_folders
 from records import Outside
 
 

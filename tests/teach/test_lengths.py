@@ -53,7 +53,7 @@ def test_length_is_evidence_and_changes_no_score(stretched: Model, hoopoes: list
 
 
 def test_mirror_images_count_alike_and_lengths_are_averaged() -> None:
-    branch = Branch("B", Features(2), "cosine", "flip", unit=True, length=0.0)
+    branch = Branch("B", Features(2), "cosine", "flip", unit=True, directed=True)
     long, short = torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     torch.testing.assert_close(branch.average([long, short]), torch.full((1, 2), 2.0 * 0.5**0.5))
 
@@ -104,7 +104,7 @@ def test_a_file_keeps_lengths(stretched: Model, hoopoes: list[Path], tmp_path: P
 def test_files_of_format_2_have_features_of_length_one(birds_file: Path, hoopoes: list[Path]) -> None:
     model, notes = modelfile.load(birds_file), modelfile._read(birds_file)[1]
     for branch in model.branches:
-        branch.length, branch.stretched = None, False
+        branch.directed, branch.stretched, branch.length = False, False, None
     notes["format"] = 2
     for told in notes["branches"]:
         del told["length"], told["stretched"]
@@ -123,7 +123,7 @@ def test_files_of_format_2_have_features_of_length_one(birds_file: Path, hoopoes
     assert told in list(card(old))
     modelfile.save(old, birds_file)
     again = modelfile.load(birds_file)
-    assert (again.branches[0].length, again.branches[0].stretched) == (None, False)
+    assert (again.branches[0].directed, again.branches[0].stretched) == (False, False)
     assert torch.equal(again.evidence(features), old.evidence(features))
 
 
@@ -173,7 +173,7 @@ def test_lengths_are_left_alone_where_they_mislead() -> None:
 
 
 def test_drawings_are_better_off_without_lengths(birds: Model, hoopoes: list[Path]) -> None:
-    assert (birds.branches[0].stretched, birds.branches[0].length is not None) == (False, True)
+    assert (birds.branches[0].stretched, birds.branches[0].directed) == (False, True)
     torch.testing.assert_close(looking.look(birds, hoopoes).features[0].norm(dim=1), torch.ones(8))
 
 

@@ -19,7 +19,7 @@ from fscil.teach.knowledge import model as model_module
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import corrections
 from fscil.teach.lessons.looking import Answer, Reply, look
-from fscil.teach.seeing.photos import class_folders
+from fscil.teach.seeing.folders import class_folders
 from fscil.teach.storage import modelfile
 from fscil.text import printable
 
@@ -108,7 +108,7 @@ def foreign_photos(birds_file: Path, hoopoes: list[Path], monkeypatch: pytest.Mo
     """A model file of another program that knows photos; two names and a line of its journal drive a terminal."""
     model = modelfile.load(birds_file)
     model.names |= {0: DRIVING, 1: "kite\udc80\x9b31m"}
-    monkeypatch.setattr(model_module, "check_name", lambda name: None)
+    monkeypatch.setattr(model_module, "check_names", lambda names: None)
     seen = look(model, hoopoes[:5])
     model.teach([f"hoopoe{DRIVING}"] * 5, seen.features, seen.digests)
     modelfile.save(model, birds_file)
@@ -160,3 +160,7 @@ def test_answers_about_foreign_classes_are_escaped_in_every_form(capsys: pytest.
 def test_half_a_character_is_valid_json(tmp_path: Path) -> None:
     write_json(tmp_path / "classes.json", {"classes": ["kite\udc80"]})
     assert json.loads((tmp_path / "classes.json").read_text("utf-8")) == {"classes": ["kite\udc80"]}
+
+
+def test_accents_are_the_same_however_they_are_spelt() -> None:
+    assert names.class_name("Ko\u0308nig ") == "K\u00f6nig"

@@ -4,7 +4,6 @@ import io
 import os
 import struct
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-import albums as album
 from albums import picture
 from commands import Fscil
 from fscil.data.framing import Framing
@@ -25,7 +23,6 @@ from fscil.data.images import decode
 from fscil.data.pictures import upright_rgb
 from fscil.teach.seeing import photos
 from fscil.teach.seeing.photos import Unreadable, Upload, read, size
-from rights import without_privileges
 
 FRAMING = Framing(16, (0.5,) * 3, (0.5,) * 3)
 BROKEN_EXIF = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\xff\xff garbage"
@@ -272,63 +269,10 @@ def test_batches_keep_the_order_of_many_photos() -> None:
     assert list(photos.batches([], FRAMING)) == []
 
 
-def test_folders_are_searched_once_whatever_the_links(tmp_path: Path) -> None:
-    deep = tmp_path / "wren" / "garden"
-    deep.mkdir(parents=True)
-    for path in (tmp_path / "wren" / "a.JPG", deep / "b.png", deep / ".hidden.png", deep / "notes.txt"):
-        path.touch()
-    (deep / "round").symlink_to(tmp_path / "wren")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / ".cache").mkdir()
-    found = photos.class_folders(tmp_path)
-    assert {name: [path.name for path in paths] for name, paths in found.items()} == {
-        "empty": [],
-        "wren": ["a.JPG", "b.png"],
-    }
-
-
-def test_a_folder_without_photos_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(photos.FscilError, match="holds no photos in class folders"):
-        photos.class_folders(tmp_path)
-    with pytest.raises(photos.FscilError, match="cannot be opened as a folder"):
-        photos.class_folders(tmp_path / "nowhere")
-
-
-def test_a_class_folder_that_may_not_be_opened_is_not_taken_for_an_empty_one() -> None:
-    with tempfile.TemporaryDirectory() as root:
-        for folder in (Path(root), Path(root, "owl"), Path(root, "jay")):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o755)
-            two_halves().save(folder / "0.png")
-        Path(root, "jay").chmod(0)
-        with without_privileges(), pytest.raises(photos.FscilError, match=r"jay cannot be opened .*Permission denied"):
-            photos.class_folders(root)
-        Path(root, "jay").chmod(0o755)
-
-
-def test_accents_are_the_same_however_they_are_spelt() -> None:
-    assert photos.class_name("Ko\u0308nig ") == "K\u00f6nig"
-
-
 def test_benchmarks_read_the_same_pictures(tmp_path: Path) -> None:
     drawn = two_halves().convert("RGBA")
     drawn.save(tmp_path / "photo.png")
     assert np.array_equal(np.asarray(decode(tmp_path / "photo.png")), np.asarray(read(tmp_path / "photo.png")))
-
-
-def test_links_that_lead_upwards_bring_no_photos_of_other_classes(tmp_path: Path) -> None:
-    for name in ("crow", "wren"):
-        album.photos(tmp_path / "photos" / name, 0, range(2))
-    (tmp_path / "photos" / "crow" / "up").symlink_to(tmp_path / "photos")
-    (tmp_path / "photos" / "all").symlink_to(tmp_path / "photos")
-    found = photos.class_folders(tmp_path / "photos")
-    assert {name: len(files) for name, files in found.items()} == {"crow": 2, "wren": 2}
-
-
-def test_two_spellings_of_a_name_are_one_class(tmp_path: Path) -> None:
-    for spelling, numbers in (("café", range(2)), ("cafe\u0301", range(2, 5))):
-        album.photos(tmp_path / spelling, 0, numbers)
-    assert {name: len(files) for name, files in photos.class_folders(tmp_path).items()} == {"café": 5}
 
 
 @pytest.mark.parametrize("name", ["phone.heic", "sent.jpg"])
@@ -344,15 +288,6 @@ def test_heic_is_known_by_name_and_by_content(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pillow_heif", stand_in)
     assert near(read(tmp_path / name), (0.5, 0.9), BLUE)
     assert opened == [str(tmp_path / name)]
-
-
-@pytest.mark.parametrize("folder", [".", "garden/..", "garden", "../wren"])
-def test_a_folder_is_found_however_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    album.photos(tmp_path / "wren" / "garden", 0, range(2))
-    monkeypatch.chdir(tmp_path / "wren")
-    assert [path.name for path in photos.photos_in(Path(folder))] == ["0.png", "1.png"]
-    monkeypatch.chdir(tmp_path / "wren" / "garden")
-    assert [path.name for path in photos.photos_in(Path(".."))] == ["0.png", "1.png"]
 
 
 def test_one_picture_given_many_times_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fscil.teach.seeing.photos import class_folders
+from fscil.teach.seeing.folders import class_folders
 
 waiting = pytest.importorskip("waiting", reason="the benchmarks are not part of this checkout")
 pytest.importorskip("onnxruntime", reason="needs the extra fscil[onnx]")

@@ -69,7 +69,8 @@ def evaluate(
     if html is not None:
         check_writable(html)
     from fscil.teach.outputs import evaluation
-    from fscil.teach.seeing.photos import class_folders, summary
+    from fscil.teach.seeing.folders import class_folders
+    from fscil.teach.seeing.photos import summary
     from fscil.teach.storage import modelfile
     from fscil.text import few
 

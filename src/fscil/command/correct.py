@@ -129,8 +129,7 @@ def nearest(
 
 def _place(model: "Model", name: str | None, new: bool = False) -> "Name":
     """The class that is meant, or NONE for no name."""
-    from fscil.teach.names import NONE
-    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.names import NONE, class_name
 
     if name is None:
         return NONE

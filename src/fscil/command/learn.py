@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from fscil.command import show
 from fscil.command.options import Count, Share, Whole
 from fscil.command.photos import WITHOUT_FEATURES, Folder, Keep, Strict, be_strict, tell_lesson
-from fscil.data import LARGEST_SEED
+from fscil.data import check_seed
 from fscil.errors import FscilError
 from fscil.files import check_writable
 from fscil.text import count
@@ -100,8 +100,7 @@ def _check_place(save: Path, overwrite: bool) -> None:
 def _check_numbers(false_acceptance: float, seed: int) -> None:
     if not 0 < false_acceptance < 1:
         raise FscilError(f"--false-acceptance is {false_acceptance}, but must lie between 0 and 1")
-    if not 0 <= seed <= LARGEST_SEED:
-        raise FscilError(f"--seed is {seed}, but must lie between 0 and {LARGEST_SEED}")
+    check_seed("--seed", seed)
 
 
 def _check_training(full: bool, strength: Strength, views: str, recipe: str | None) -> None:
@@ -116,7 +115,7 @@ def _check_training(full: bool, strength: Strength, views: str, recipe: str | No
 
 def _class_folders(photos: Path) -> dict[str, list[Path]]:
     """The photos of each class, without those that are not there."""
-    from fscil.teach.seeing.photos import class_folders
+    from fscil.teach.seeing.folders import class_folders
 
     folders = class_folders(photos)
     for name in [name for name, found in folders.items() if not found]:

@@ -31,7 +31,7 @@ WITHOUT_FEATURES = (
 
 def photos_in(paths: list[Path]) -> list[Path]:
     """The photos that are meant by files and folders."""
-    from fscil.teach.seeing.photos import expanded
+    from fscil.teach.seeing.folders import expanded
 
     photos = expanded(paths)
     if not paths:
@@ -43,11 +43,7 @@ def photos_in(paths: list[Path]) -> list[Path]:
 
 def tell_lesson(lesson: "Lesson", total: int) -> None:
     """Says what is worth saying about a lesson from a number of photos."""
-    from fscil.teach.seeing.photos import summary
-
-    if lesson.unreadable:
-        show.say(summary(lesson.unreadable, total))
-    for sentence in lesson.advice:
+    for sentence in lesson.remarks(total):
         show.say(sentence)
     for review in lesson.reviews:
         show.say(review.text())

@@ -34,8 +34,7 @@ def teach(
 ) -> None:
     """Teach a class from a few photos, or add photos to a class; no old photos are needed."""
     from fscil.teach.lessons import correcting, teaching
-    from fscil.teach.names import NONE, check_name
-    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.names import NONE, check_name, class_name
     from fscil.teach.storage import modelfile
     from fscil.text import count
 
@@ -63,7 +62,7 @@ def teach(
 
 def _given_class(name: str | None) -> str:
     """The class that photos are taught as; a photo in its place was meant as a photo."""
-    from fscil.teach.seeing.photos import PHOTO_SUFFIXES
+    from fscil.teach.seeing.folders import PHOTO_SUFFIXES
 
     advice = "name the class before the photos: fscil teach MODEL CLASS PHOTOS"
     if name is None:
@@ -81,7 +80,7 @@ def forget(
     erase: Annotated[bool, Parameter(help="remove every trace; this is final", negative=())] = False,
 ) -> None:
     """Forget a class; undo brings it back, unless it was erased."""
-    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.names import class_name
     from fscil.teach.storage import modelfile
 
     name = class_name(name)
@@ -100,8 +99,7 @@ def forget(
 
 def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the new name")], /) -> None:
     """Give a class another name."""
-    from fscil.teach.names import check_name
-    from fscil.teach.seeing.photos import class_name
+    from fscil.teach.names import check_name, class_name
     from fscil.teach.storage import modelfile
 
     check_name(class_name(new))

@@ -18,6 +18,12 @@ __all__ = ["PUBLISHED", "Benchmark", "Protocol", "Session", "benchmark", "defaul
 LARGEST_SEED = 2**32 - 1  # that numpy takes
 
 
+def check_seed(option: str, seed: int) -> None:
+    """Refuses a seed, given by an option, that a generator would not take."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise FscilError(f"{option} is {seed}, but must lie between 0 and {LARGEST_SEED}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
     """How a data set becomes sessions."""
@@ -33,10 +39,10 @@ class Protocol:
     tune: bool = False  # pseudo-sessions cut from the base classes, for choosing settings; test images are not read
 
     def __post_init__(self) -> None:
-        orders = {"--order-seed": self.order_seed, "--later-order-seed": self.later_order_seed}
-        for option, seed in {"--shots-seed": self.shots_seed, **orders}.items():
-            if seed is not None and not 0 <= seed <= LARGEST_SEED:
-                raise FscilError(f"{option} is {seed}, but must lie between 0 and {LARGEST_SEED}")
+        check_seed("--shots-seed", self.shots_seed)
+        for option, seed in {"--order-seed": self.order_seed, "--later-order-seed": self.later_order_seed}.items():
+            if seed is not None:
+                check_seed(option, seed)
 
 
 PUBLISHED = Protocol()  # the protocol of the published tables

@@ -81,7 +81,7 @@ class Task:
 
     @property
     def query(self) -> Tensor:
-        """Q, followed by Q^a."""
+        """Q, followed by Q^a: the queries of all local classes (way or 2 way, query, ...)."""
         return self.Q if self.twins is None else torch.cat([self.Q, self.twins[:, self.shot :]])
 
     def share(self, rank: int, world: int) -> "Task":
@@ -154,7 +154,7 @@ def synthesise(images: Tensor, sampling: Sampling, rng: torch.Generator) -> Tens
 
 
 def mixture(images: Tensor, partners: Tensor, synthesis: Synthesis, lam: float, rng: torch.Generator) -> Tensor:
-    """Images of which the share 1 - lam is their partner's: of every pixel (mixup) or of the pixels (cutmix)."""
+    """Images (..., p, p) whose share 1 - lam is their partner's: of every pixel (mixup) or of the pixels (cutmix)."""
     return lam * images + (1 - lam) * partners if synthesis == "mixup" else cutmix(images, partners, lam, rng)
 
 
@@ -164,12 +164,12 @@ def mixing_share(rng: torch.Generator) -> float:
 
 
 def rotate(images: Tensor, turns: list[int]) -> Tensor:
-    """Each class turned by its own number of quarter turns, the same for its support and its queries."""
+    """Each class of (way, k, 3, p, p) turned by its own number of quarter turns, the same for support and queries."""
     return torch.stack([torch.rot90(x, k, (-2, -1)) for x, k in zip(images, turns, strict=True)])
 
 
 def derangement(n: int, rng: torch.Generator) -> Tensor:
-    """A permutation without fixed point (for n = 1 the only permutation there is)."""
+    """A permutation (n,) without fixed point; for n = 1 the only permutation there is."""
     while True:
         order = torch.randperm(n, generator=rng)
         if n == 1 or not bool((order == torch.arange(n)).any()):
@@ -177,17 +177,17 @@ def derangement(n: int, rng: torch.Generator) -> Tensor:
 
 
 def inter_class(images: Tensor, rng: torch.Generator) -> Tensor:
-    """Partners from another class: class i meets class pi(i), image by image."""
+    """Partners (way, k, 3, p, p) from another class: class i meets class pi(i), image by image."""
     return images[sent(derangement(len(images), rng), images.device)]
 
 
 def intra_class(images: Tensor, rng: torch.Generator) -> Tensor:
-    """Partners from the same class, the same shuffle in every class."""
+    """Partners (way, k, 3, p, p) from the same class, the same shuffle in every class."""
     return images[:, sent(derangement(images.shape[1], rng), images.device)]
 
 
 def cutmix(images: Tensor, partners: Tensor, lam: float, rng: torch.Generator) -> Tensor:
-    """A square of the share 1 - lam, at one random place inside the image, is taken from the partner."""
+    """A square of the share 1 - lam, at one random place inside the images (..., p, p), is taken from the partner."""
     p = images.shape[-1]
     side = min(p, round(p * (1 - lam) ** 0.5))
     top, left = (int(torch.randint(0, p - side + 1, (1,), generator=rng)) for _ in range(2))

@@ -35,11 +35,11 @@ class Reserved(nn.Module):
         return logits, self.base + nearest
 
     def reserve(self, features: Tensor, rows: Tensor) -> Tensor:
-        """L2: next to its own class an image belongs to a virtual one."""
+        """L2 of features (n, d) of rows (n,): next to its own class an image belongs to a virtual one."""
         return F.cross_entropy(*self.hidden(features, rows))
 
     def forecast(self, mixtures: Tensor) -> Tensor:
-        """L3 + L4: a mixture belongs to a virtual class, next to that to a base class."""
+        """L3 + L4 of mixtures (n, d): each belongs to a virtual class, next to that to a base class."""
         logits = self.scale * cosine(mixtures, self.weight)
         virtual = self.base + logits[:, self.base :].argmax(1)
         second = logits.scatter(1, virtual[:, None], -torch.inf)

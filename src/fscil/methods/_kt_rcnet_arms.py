@@ -7,28 +7,43 @@ as many images in each; `conventional` alone may go through the base session in 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.data.sessions import Session
-from fscil.methods._kt_rcnet import decides_f2
 from fscil.methods._kt_rcnet_students import Encoded, Mapped, Student
 from fscil.methods._kt_rcnet_twins import TURNS
 from fscil.nn.heads import EuclidHead
 from fscil.nn.relations import cosine, euclid
-from fscil.running.costs import told_as_stage
 from fscil.running.training import Run, code_digest
+from fscil.settings import to_dict
+from fscil.settings.limits import within
 from fscil.tensors import digest
 
 if TYPE_CHECKING:
-    from fscil.methods.kt_rcnet import Method
+    from fscil.methods.kt_rcnet import Config, Method
 
 STAGES = {"resa": "RESA"}  # the names of the stages that are not those of their arms
 CODE = ("methods/kt_rcnet.py", "methods/_kt_rcnet*.py", "methods/shared/resa.py")  # decides f2, beside that of the base
 code_digest(CODE)  # of what is imported now
+AFTER_TRAINING = ("new_bonus", "statistics", "refit_scale", "complement_weight")  # settings that come into play then
+READ_OUT = ("views", "shrinkage", "unit_means")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conventional:
+    """The C-model that is trained by batches with a learned W2."""
+
+    rows: Literal["means", "random"] = "means"  # W2 at the start: class means, or random as in the authors' code
+    relation: float = 0.0  # factor of cos(f1, W1)/d in its logits (the authors' code: 1)
+    batches: Literal["passes", "tasks"] = "passes"  # passes over the base session, or the steps and images of RESA
+
+    def __post_init__(self) -> None:
+        within(self, relation=(0, math.inf))
 
 
 class Rows(nn.Module):
@@ -41,6 +56,13 @@ class Rows(nn.Module):
         self.register_buffer("W", torch.zeros(count, dim))
 
 
+def decides_f2(c: Config) -> dict[str, Any]:
+    """The settings with which complementary learning is made; those of the read-out come later."""
+    early = c.whiten_first or c.uses_W1  # W1 depends on how B reads
+    late = {*AFTER_TRAINING, *(() if early else READ_OUT)}
+    return {name: value for name, value in to_dict(c).items() if name not in late}
+
+
 def complement(method: Method, base: Session, run: Run) -> None:
     """Trains f2 by the arm that the settings name; runs that differ in the read-out alone may share it."""
     if not run.keeps_trained:
@@ -50,14 +72,15 @@ def complement(method: Method, base: Session, run: Run) -> None:
     schedule = {**key, "stop_after": 0, "begins as": digest(method.branches[1].state_dict())}
 
     def fit() -> None:
-        goes_on = c.trained_epochs < c.transfer.epochs
-        with told_as_stage(run), run.relay(STAGES.get(c.complement, c.complement), schedule, c.trained_epochs, goes_on):
+        stage, goes_on = STAGES.get(c.complement, c.complement), c.trained_epochs < c.transfer.epochs
+        with run.told_as_stage(), run.relay(stage, schedule, c.trained_epochs, goes_on):
             train(method, base, run)
 
     return run.cached("f2", key, method.branches[1], fit)
 
 
 def train(method: Method, base: Session, run: Run) -> None:
+    """Trains what the settings let train of f2, by the arm that they name."""
     c = method.config
     student = Mapped(method, base, run) if c.trains == "map" else Encoded(method, base, run)
     if c.complement == "resa":

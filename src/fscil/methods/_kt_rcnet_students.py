@@ -6,6 +6,7 @@ A student shows the images of RESA's steps, as tasks or as batches, and says wha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from fscil.data.episodes import Sampling, episodes
 from fscil.data.sessions import Session
-from fscil.methods._kt_rcnet import SCALES, some_of_each_class
+from fscil.methods._kt_rcnet_fitted import SCALES
 from fscil.methods._kt_rcnet_twins import TURNS, turned_features, twin_features
 from fscil.methods.shared.base import freeze, label_rows
 from fscil.methods.shared.resa import Cached, dropped, map_loss, pool_of, sample
@@ -74,7 +75,7 @@ class Student:
         """Puts what was trained in its place."""
 
     def draws(self, epoch: Epoch, turned: bool) -> list[Tensor]:
-        """Positions of the images of each step."""
+        """Positions (n,) of the images of each step."""
         c, n = self.method.config, len(self.base.train)
         size = c.images_of_a_step // (2 if turned else 1)
         return [torch.randperm(n, generator=epoch.rng("task", i))[:size] for i in range(epoch.start, c.tasks)]
@@ -135,6 +136,15 @@ class Encoded(Student):
         table = sent(self.label_rows, self.device)
         for x, y in epoch.batches(self.base.train, self.framing, self.method.config.base.batch):
             yield Batch(self.method.represent(x), table[y], x)
+
+
+def some_of_each_class(base: Session, count: int, rng: torch.Generator) -> Session:
+    """The base session with at most `count` images of each class, drawn at random; 0: with all."""
+    if not count:
+        return base
+    order = torch.randperm(len(base.train), generator=rng)
+    chosen = torch.cat([order[base.train.labels[order] == label][:count] for label in base.classes])
+    return replace(base, train=base.train.select(chosen.sort().values))
 
 
 class Map(nn.Module):

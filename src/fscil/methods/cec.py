@@ -112,7 +112,7 @@ class Method(Prototypical):
         return replace(framing, augment=Augment(crop="none", flip=False, margin=framing.margin))
 
     def loss(self, task: Task) -> Tensor:
-        """Cross-entropy of all queries, real and rotated, against the prototypes of all classes of the episode."""
+        """Cross-entropy of all queries, real and rotated, against the prototypes (2 way, d) of the episode."""
         images = torch.cat([task.support, task.query], 1)
         f = self.encode(images.flatten(0, 1)).unflatten(0, images.shape[:2])
         relations = self.relations(f[:, task.shot :].flatten(0, 1), class_means(f[:, : task.shot]))

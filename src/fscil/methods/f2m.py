@@ -150,7 +150,7 @@ class Method(Finetuned):
                 yield x, row[y], 1.0  # `epoch` weighs these itself
 
     def loss(self, net: Net[LinearHead], x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
-        """Mean over draws of noise: cross-entropy, and how far the class means of the batch move."""
+        """Mean over draws of noise: cross-entropy of images x (n, 3, p, p), and how far their class means move."""
         c, losses = self.config, []
         clean = mean_of_labels(net.encoder(x), rows)[1]
         for m in range(c.draws):

@@ -112,7 +112,7 @@ class Method(Prototypical):
                     epoch.step(cross_entropy(net(x), row[y], c.base))
 
     def loss(self, net: Net[Reserved], x: Tensor, rows: Tensor, epoch: Epoch) -> Tensor:
-        """L1 + gamma (L2 + L3 + L4) of one batch."""
+        """L1 + gamma (L2 + L3 + L4) of a batch of images (n, 3, p, p) of rows (n,)."""
         c, rng = self.config, epoch.rng("mixture", epoch.next)
         lam = beta(c.alpha, c.alpha, rng)
         partner = sent(torch.randperm(len(x), generator=rng), x.device)

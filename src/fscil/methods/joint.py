@@ -88,5 +88,8 @@ class Method(Headed):
 
 
 def balanced_softmax(logits: Tensor, rows: Tensor, counts: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy of softmax(logits + log counts): the share of each class is not left to the logits to learn."""
+    """Cross-entropy of softmax(logits + log counts), of logits (n, classes) of rows (n,) and counts (classes,).
+
+    The share of each class is not left to the logits to learn.
+    """
     return F.cross_entropy(logits + counts.log(), rows, label_smoothing=smoothing)

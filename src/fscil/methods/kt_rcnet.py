@@ -24,8 +24,10 @@ from torch import Tensor
 
 from fscil.data.episodes import Mix, Synthesis, Task, check_share
 from fscil.data.sessions import Benchmark, Session
-from fscil.methods._kt_rcnet import Conventional, check_base, check_choices, estimate_statistics, fitted_scale, planned
-from fscil.methods._kt_rcnet_arms import complement
+from fscil.methods._kt_rcnet_arms import Conventional, complement
+from fscil.methods._kt_rcnet_checks import check_base, check_choices
+from fscil.methods._kt_rcnet_fitted import estimate_statistics, fitted_scale
+from fscil.methods._kt_rcnet_plan import planned
 from fscil.methods.shared.balance import fitted_weight, kept_from_training
 from fscil.methods.shared.base import Teacher, another_start, fit_another, fit_cosine_net, freeze, upright_rows
 from fscil.methods.shared.method import (
@@ -195,7 +197,7 @@ class Method(Frozen):
     def complementary_learning(self, base: Session, run: Run, learned: Tensor) -> None:
         """Trains f2 with f1 frozen; `learned` (classes, d) are the rows that the base model has learned.
 
-        RESA, Algorithm 1, is `resa`; the other arms are its controls.
+        RESA, Algorithm 1, is `resa` among the arms (_kt_rcnet_arms.py); the other arms are its controls.
         """
         c, (B, C) = self.config, self.branches
         if c.whiten_first:
@@ -232,7 +234,7 @@ class Method(Frozen):
         C.weight.fill_(c.complement_weight or fitted_weight(self, base, run))
 
     def read(self, branch: Branch, pooled: Tensor, labels: Tensor) -> Tensor:
-        """C keeps the map that was trained: it is whitened behind it, unless it was whitened before."""
+        """Pooled features (n, d) as they are compared; C is whitened behind its trained map, if not before."""
         if branch is not self.branches[1]:
             return super().read(branch, pooled, labels)
         if self.config.whiten_first:

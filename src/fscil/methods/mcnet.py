@@ -110,7 +110,7 @@ class Method(Finetuned):
         return smoothed(prototypes, self.config.smoothing, self.config.neighbours)
 
     def loss(self, x: Tensor, y: Tensor, old: list[Tensor]) -> Tensor:
-        """The triplet loss of both networks."""
+        """The triplet loss of both networks, images x (n, 3, p, p) of labels y (n,); `old` (classes, dim) of each."""
         features = [F.normalize(f, dim=1) for f in self.embed(x)]
         losses = [psht(f, y, p, self.config.margin).mean() for f, p in zip(features, old, strict=True)]
         return torch.stack(losses).sum()

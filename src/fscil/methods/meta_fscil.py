@@ -160,7 +160,7 @@ class Method(Headed):
         return with_gradient(total, trained, gradients)
 
     def adapted(self, x: Tensor, y: Tensor, W: Tensor, start: Parameters) -> dict[str, Tensor]:
-        """Fast weights after a pseudo-session of images x with rows y, behind the rows W of earlier ones."""
+        """Fast weights after a pseudo-session of images x (n, 3, p, p) with rows y (n,), behind those of W (k, d)."""
         c = self.config
         with torch.no_grad():
             f = functional_call(self.encoder, dict(start), (x,))
@@ -204,7 +204,7 @@ class Method(Headed):
 
 
 def imprinted(features: Tensor, rows: Tensor) -> Tensor:
-    """The directions of the mean features of each class, in the order of their rows."""
+    """Directions (classes, d) of the mean features (n, d) of each class, in the order of their rows (n,)."""
     return F.normalize(mean_of_labels(features, rows)[1], dim=1)
 
 

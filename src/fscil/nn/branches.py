@@ -78,12 +78,13 @@ class Branch(nn.Module):
         weight: float = 1.0,
         unit: bool = False,
         unit_means: bool = False,
-        length: float | None = None,
+        directed: bool = False,
     ):
         super().__init__()
         self.name, self.relation, self.views, self.unit, self.unit_means = name, relation, views, unit, unit_means
-        self.length = length  # of most features as the encoder makes them; 0: not fitted; None: it is not looked at
-        self.stretched = length is not None  # features keep their lengths: a short one shows little of any class
+        self.directed = directed  # directions of features are averaged and whitened, apart from their lengths
+        self.stretched = directed  # which they then get back: a short feature shows little of any class
+        self.length: float | None = None  # of most features as the encoder makes them; None until `whiten` finds it
         self.encoder = encoder
         self.prototypes = Prototypes(encoder.dim)
         self.register_buffer("weight", torch.tensor(weight))
@@ -100,7 +101,7 @@ class Branch(nn.Module):
 
     def scaled(self, f: Tensor) -> Tensor:
         """The encoder's features (n, dim) on the scale at which relations are measured."""
-        return self.feature_scale * (F.normalize(f, dim=1) if self.unit and self.length is None else f)
+        return self.feature_scale * (F.normalize(f, dim=1) if self.unit and not self.directed else f)
 
     def looks(self, images: Tensor, encoder: Encoder | None = None) -> list[Tensor]:
         """What the encoder makes of each test view, (n, dim)."""
@@ -111,12 +112,12 @@ class Branch(nn.Module):
         return self.average(self.looks(images, encoder))
 
     def average(self, features: Iterable[Tensor]) -> Tensor:
-        """The encoder's features of the test views, each (n, dim), as one; where lengths are looked at, of mean length.
+        """The encoder's features of the test views, each (n, dim), as one.
 
-        All views then count alike: it is directions that are averaged.
+        Where directions are averaged all views count alike, and the feature gets their mean length.
         """
         seen = torch.stack([self.scaled(f) for f in features])
-        if self.length is None or len(seen) == 1:
+        if not self.directed or len(seen) == 1:
             return seen.mean(0)
         lengths: Tensor = seen.norm(dim=2, keepdim=True).mean(0)
         return F.normalize(F.normalize(seen, dim=2).mean(0), dim=1) * lengths
@@ -128,17 +129,17 @@ class Branch(nn.Module):
     def whitened(self, pooled: Tensor) -> Tensor:
         """Pooled features (n, dim) centred and whitened and, for `unit_means`, of length 1 before means are taken.
 
-        Where lengths are looked at it is directions that are whitened; a stretched feature then gets its length back,
-        as a share of the usual one. Before that one was fitted features stay as they are.
+        A stretched feature gets its length back, as a share of the usual one. Before that is known, features whose
+        directions are to be whitened stay as they are.
         """
-        if self.length == 0:
+        if self.directed and self.length is None:
             return pooled
-        f = (self._directed(pooled) - self.centre) @ self.whitening
+        f = (self._to_whiten(pooled) - self.centre) @ self.whitening
         f = F.normalize(f, dim=1) if self.unit_means else f
-        return f * pooled.norm(dim=1, keepdim=True) / self.length if self.length and self.stretched else f
+        return f * pooled.norm(dim=1, keepdim=True) / self.length if self.stretched and self.length else f
 
-    def _directed(self, pooled: Tensor) -> Tensor:
-        return pooled if self.length is None else F.normalize(pooled, dim=1)
+    def _to_whiten(self, pooled: Tensor) -> Tensor:
+        return F.normalize(pooled, dim=1) if self.directed else pooled
 
     def counted(self, features: Tensor) -> Tensor:
         """Features (n, dim) as class means are taken of them: a long one counts no more than a short one."""
@@ -158,9 +159,9 @@ class Branch(nn.Module):
 
         Only `unit_means` are centred as well: other relations were defined without.
         """
-        if self.length is not None:
+        if self.directed:
             self.length = float(pooled.norm(dim=1).mean()) or 1.0
-        found = spread(self._directed(pooled), labels)
+        found = spread(self._to_whiten(pooled), labels)
         made = whitening(found, shrinkage or found.shrinkage)
         self.see_through(made if self.unit_means else made._replace(centre=torch.zeros_like(made.centre)))
         return self.whitened(pooled)
@@ -203,7 +204,7 @@ class Branches(nn.ModuleList):
 def embed_shared(
     branches: Iterable[Branch], images: Tensor, instead: Mapping[Encoder, Encoder] = MappingProxyType({})
 ) -> list[Tensor]:
-    """Features of each branch; branches that look at images in the same way run their common encoder once.
+    """Features of each branch (n, dim); branches that look at images alike run their common encoder once.
 
     `instead` names encoders that compute the same as those of the branches, faster.
     """
@@ -214,7 +215,7 @@ def embed_shared(
         look = id(branch.encoder), branch.views
         if look not in looks:
             looks[look] = branch.looks(images, instead.get(branch.encoder))
-        way = *look, branch.unit, branch.length is not None
+        way = *look, branch.unit, branch.directed
         if way not in pooled:
             pooled[way] = branch.average(looks[look]), branch.feature_scale
         f, scale = pooled[way]

@@ -17,14 +17,14 @@ def distillation(logits: Tensor, before: Tensor, temperature: float) -> Tensor:
 
 
 def blockwise_distillation(logits: Tensor, before: Tensor, widths: Sequence[int], temperature: float) -> Tensor:
-    """Sum of the distillation inside each block of columns; columns behind the last block are left alone."""
+    """Sum of the distillation inside each block of columns of logits (n, classes); those behind the last stay alone."""
     covered = sum(widths)
     blocks = zip(logits[:, :covered].split(list(widths), 1), before[:, :covered].split(list(widths), 1), strict=True)
     return torch.stack([distillation(new, old, temperature) for new, old in blocks]).sum()
 
 
 def one_vs_all(logits: Tensor, rows: Tensor, before: Tensor | None = None) -> Tensor:
-    """Sigmoid cross-entropy of every class, summed over classes, mean over images.
+    """Sigmoid cross-entropy of logits (n, classes) of images of rows (n,), summed over classes, mean over images.
 
     Targets are one-hot; those of the classes that `before` (n, old classes) knows are its sigmoid outputs instead.
     """
@@ -35,7 +35,7 @@ def one_vs_all(logits: Tensor, rows: Tensor, before: Tensor | None = None) -> Te
 
 
 def less_forget(features: Tensor, before: Tensor) -> Tensor:
-    """1 - cos(f, f_before), mean over images."""
+    """1 - cos(f, f_before), mean over images; (n, d) both."""
     return (1 - F.cosine_similarity(features, before, dim=1)).mean()
 
 

@@ -73,13 +73,13 @@ class GrowingHead(nn.Module):
         return self.relate(features, self.weight)
 
     def through_newest(self, features: Tensor) -> Tensor:
-        """The same logits, but gradients reach features and weights through the newest block alone."""
+        """The same logits (n, classes), but gradients reach features and weights through the newest block alone."""
         *old, newest = self.blocks
         fixed = [self.relate(features.detach(), block.detach()) for block in old]
         return torch.cat([*fixed, self.relate(features, newest)], 1)
 
     def grow(self, classes: tuple[int, ...], weight: Tensor) -> None:
-        """Appends a block for classes that are new."""
+        """Appends a block (classes, dim) for classes that are new."""
         known = sorted(set(classes) & set(self.classes))
         if known:
             raise FscilError(f"class {known[0]} already has a row in the classifier; a session brings new classes only")
@@ -150,7 +150,7 @@ def random_rows(count: int, dim: int, std: float, generator: torch.Generator) ->
 
 
 def imprinted_rows(labels: Tensor, features: Tensor, classes: tuple[int, ...], old: Tensor) -> Tensor:
-    """A row for each of `classes`: the direction of its mean unit feature, as long as the `old` rows are on average."""
+    """Rows (classes, dim): directions of mean unit features (n, dim) of labels (n,), as long as the mean `old` row."""
     unit, labels = F.normalize(features, dim=1), labels.to(features.device)
     means = torch.stack([unit[labels == label].mean(0) for label in classes])
     length: Tensor = old.norm(dim=1).mean()

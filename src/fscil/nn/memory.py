@@ -70,7 +70,7 @@ def require_room(memory: int, classes: int) -> None:
 
 
 def first_of_each(labels: Tensor, count: int) -> Tensor:
-    """Positions of the first `count` occurrences of every label, ascending."""
+    """Positions (m,) of the first `count` occurrences of every label among (n,), ascending."""
     order = labels.argsort(stable=True)
     sizes = torch.unique_consecutive(labels[order], return_counts=True)[1]
     starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
@@ -99,13 +99,16 @@ def herding(features: Tensor, count: int) -> Tensor:
 
 
 def herded(labels: Tensor, features: Tensor, per_class: int) -> Tensor:
-    """Positions of the best `per_class` images of each class by herding of unit features, class after class."""
+    """Positions (m,) of the best `per_class` images of each class by herding of features (n, d), class after class.
+
+    They are brought to unit length first.
+    """
     features = features.cpu()
     return _chosen(labels, lambda own: own[herding(F.normalize(features[own], dim=1), per_class)])
 
 
 def drawn(labels: Tensor, per_class: int, generator: torch.Generator) -> Tensor:
-    """Positions of `per_class` random images of each class, class by class."""
+    """Positions (m,) of `per_class` random images of each class among labels (n,), class by class."""
     return _chosen(labels, lambda own: own[torch.randperm(len(own), generator=generator)][:per_class])
 
 

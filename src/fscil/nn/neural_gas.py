@@ -69,7 +69,7 @@ class NeuralGas(nn.Module):
         return squared_distance(features, self.centroids).argmin(1)
 
     def error(self, features: Tensor) -> float:
-        """Mean squared distance of features to their nearest node."""
+        """Mean squared distance of features (n, d) to their nearest node."""
         return float((features - self.centroids[self.winners(features)]).square().sum(1).mean())
 
     def neighbours(self, nodes: Tensor) -> Tensor:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fscil.nn.compute import Meter
 from fscil.running.devices import Devices
-
-if TYPE_CHECKING:
-    from fscil.running.training import Run
 
 
 @dataclass
@@ -56,14 +51,6 @@ class Stopwatch:
         self.stage.macs = self.earlier.macs + macs
         self.stage.images = self.earlier.images + images
         return self.stage
-
-
-@contextmanager
-def told_as_stage(run: Run) -> Iterator[None]:
-    """What is computed inside beside its stages becomes one more: who takes the result over inherits all it cost."""
-    before, known = replace(run.watch.read()), len(run.stages)
-    yield
-    run.stages.append(run.watch.read().less(before, *run.stages[known:]))
 
 
 def forget_peak_memory() -> None:

@@ -18,7 +18,7 @@ import torch
 
 import fscil
 from fscil import data, methods
-from fscil.data import LARGEST_SEED, PUBLISHED, Protocol, benchmark, default_root
+from fscil.data import PUBLISHED, Protocol, benchmark, check_seed, default_root
 from fscil.data.episodes import SmallClass
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
@@ -72,8 +72,7 @@ class RunSpec:
     shares_base: bool = False  # what the base session makes of the method is shared by runs that differ in later shots
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed <= LARGEST_SEED:
-            raise FscilError(f"--seed is {self.seed}, but must lie between 0 and {LARGEST_SEED}")
+        check_seed("--seed", self.seed)
 
     @property
     def folder(self) -> Path:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fscil.data.images import Framing, Images
 from fscil.data.sessions import Benchmark, Session
 from fscil.methods.shared.method import Method, Prototypical, compared_features
-from fscil.running.costs import Cost, peak_memory, told_as_stage
+from fscil.running.costs import Cost, peak_memory
 from fscil.running.progress import Bar
 from fscil.running.training import Run
 
@@ -53,7 +53,7 @@ def learn(method: Method, session: Session, run: Run, shared_base: dict[str, Any
     """Learns a session; a base session that is shared, only if no other run has learned it."""
 
     def learn_base() -> None:
-        with told_as_stage(run):
+        with run.told_as_stage():
             method.learn_base(session, run)
 
     if session.index:

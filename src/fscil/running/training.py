@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -180,6 +180,13 @@ class Run:
         for stage in notes["stages"]:
             self.stages.append(Cost(**stage))
             self.watch.inherit(self.stages[-1])
+
+    @contextmanager
+    def told_as_stage(self) -> Iterator[None]:
+        """What is computed inside beside stages becomes one more: who takes the result over inherits all it cost."""
+        before, known = replace(self.watch.read()), len(self.stages)
+        yield
+        self.stages.append(self.watch.read().less(before, *self.stages[known:]))
 
     @contextmanager
     def learning(self, session: int) -> Iterator[Cost]:

@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import torch
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from fscil.serve import words
 from fscil.serve.forms import PHOTOS, SOME_PHOTOS, form
+from fscil.serve.meant import Digest, Erase, IfMatch, known_class, revisions
 from fscil.serve.paths import CLASS
 from fscil.serve.problems import Problem, documented
 from fscil.serve.service import Served, unreadable
 from fscil.serve.shapes import CorrectionFacts, LessonFacts
-from fscil.serve.store import Revisions
 from fscil.serve.uploads import Form
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.correcting import Chosen, Correction, correct_chosen, teach_none_seen, unteach_chosen
 from fscil.teach.lessons.corrections import places
 from fscil.teach.lessons.looking import Seen
 from fscil.teach.lessons.teaching import Lesson, teach_seen
-from fscil.teach.names import NONE, Name, check_name
-from fscil.teach.seeing.photos import class_name
-
-IfMatch = Annotated[str | None, Header(description="revision that the change is meant for, in quotes")]
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="of a photo")]
-Erase = Annotated[bool, Query(description="remove every trace; nothing before it can be undone")]
+from fscil.teach.names import NONE, Name, check_name, class_name
 
 routes = APIRouter(prefix="/v1")
-
-
-def revisions(tags: str | None) -> Revisions:
-    """The revisions that an If-Match header accepts; None: any."""
-    if tags is None or tags.strip() == "*":
-        return None
-    return [tag.strip().removeprefix("W/").strip('"') for tag in tags.split(",")]
-
-
-def known_class(model: Model, name: str) -> Name:
-    """The class that is called like this, or 404."""
-    meant = next((known for known in model.names.values() if str(known) == class_name(name)), None)
-    if meant is None:
-        raise Problem(404, "the model knows no such class")
-    return meant
 
 
 @routes.post(

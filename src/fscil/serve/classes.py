@@ -6,15 +6,14 @@ from fastapi import APIRouter, Response
 
 from fscil.errors import FscilError
 from fscil.serve import words
-from fscil.serve.changing import Erase, IfMatch, known_class, revisions
+from fscil.serve.meant import Erase, IfMatch, known_class, revisions
 from fscil.serve.paths import CLASS
 from fscil.serve.problems import Problem, documented
 from fscil.serve.service import Served
 from fscil.serve.shapes import Forgotten, NewName, Renamed, Undone
 from fscil.serve.store import Revisions
 from fscil.teach.knowledge.model import Model
-from fscil.teach.names import check_name
-from fscil.teach.seeing.photos import class_name
+from fscil.teach.names import check_name, class_name
 
 routes = APIRouter(prefix="/v1")
 

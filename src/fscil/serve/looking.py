@@ -13,8 +13,8 @@ from fastapi.responses import StreamingResponse
 
 from fscil.serve import words
 from fscil.serve.asking import can_explain
-from fscil.serve.changing import Digest, known_class
 from fscil.serve.forms import SOME_PHOTOS
+from fscil.serve.meant import Digest, known_class
 from fscil.serve.paths import CLASS
 from fscil.serve.problems import PhotoProblem, Problem, documented
 from fscil.serve.service import Served

@@ -19,9 +19,9 @@ from fscil.serve.uploads import Form
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.corrections import places
 from fscil.teach.lessons.looking import Seen, answers
+from fscil.teach.names import class_name
 from fscil.teach.outputs.evaluation import Tally, Tested
 from fscil.teach.replies import Answer
-from fscil.teach.seeing.photos import class_name
 
 LABELS, ROWS = TypeAdapter(list[str]), TypeAdapter(list[Row])
 

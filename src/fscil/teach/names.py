@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from fscil.errors import FscilError
@@ -33,3 +35,14 @@ def check_name(name: Name) -> None:
         raise FscilError(f"{name.strip()!r} is a step in a path and no name: browsers leave it out; choose another one")
     if name == NONE:
         raise FscilError(f"{NONE!r} is what photos of no class are called; choose another name, or teach with --none")
+
+
+def check_names(names: Iterable[Name]) -> None:
+    """Refuses names of which one is not allowed; each may come many times."""
+    for name in dict.fromkeys(names):
+        check_name(name)
+
+
+def class_name(text: str) -> str:
+    """A class name as people type it: file systems may spell the same accents in another way."""
+    return unicodedata.normalize("NFC", text).strip()

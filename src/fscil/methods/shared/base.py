@@ -225,7 +225,7 @@ def cross_entropy(logits: Tensor, rows: Tensor, training: Training) -> Tensor:
 
 
 def label_rows(classes: tuple[int, ...]) -> Tensor:
-    """Lookup table label -> position in `classes`; labels that do not occur give -1."""
+    """Lookup table (largest label + 1,) label -> position in `classes`; labels that do not occur give -1."""
     table = torch.full((max(classes) + 1,), -1)
     table[list(classes)] = torch.arange(len(classes))
     return table

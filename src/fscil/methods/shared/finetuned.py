@@ -54,7 +54,7 @@ class Finetuned(Taught):
         freeze(self.branches)
 
     def prototype_loss(self, x: Tensor, y: Tensor, relate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Cross-entropy of images against all prototypes of the first branch, as it reads them out.
+        """Cross-entropy of images x (n, 3, p, p) of labels y (n,) against all prototypes of the first branch.
 
         Those of the images' own classes are the means of these images, through which gradients flow too.
         """

@@ -68,7 +68,7 @@ class Headed(Method):
         return self.averaged(self.net, images)
 
     def averaged(self, score: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """Mean of what `score` gives for each test view of images."""
+        """Mean (n, classes) of what `score` gives for each test view of images (n, 3, p, p)."""
         return torch.stack([score(view) for view in test_views(images, self.config.views)]).mean(0)
 
     def fit_linear(self, session: Session, run: Run, kind: str = "cross-entropy", loss: Loss | None = None) -> None:

@@ -69,7 +69,9 @@ def global_loss(task: Seen, W2pg: Tensor, scale: float) -> Tensor:
 
 
 def local_loss(logits: Tensor, y: Tensor, sessions: int, smoothing: float) -> Tensor:
-    """Cross-entropy of the queries over all local classes, Eq. 9 and 10; class by class, each has as many queries.
+    """Cross-entropy over all local classes, Eq. 9 and 10, of logits (n, classes) of queries of classes y (n,).
+
+    The queries come class by class, and each class has as many.
 
     In a sequence of several sessions, as in meta-learning: after each of them, over the classes seen so far, mean.
     """
@@ -80,7 +82,10 @@ def local_loss(logits: Tensor, y: Tensor, sessions: int, smoothing: float) -> Te
 
 
 def smooth_cross_entropy(logits: Tensor, y: Tensor, smoothing: float) -> Tensor:
-    """Cross-entropy with 1 - smoothing on the true class, the rest on the wrong ones (torch: on all classes)."""
+    """Cross-entropy of logits (n, k) with 1 - smoothing on the true class y (n,), the rest on the wrong ones.
+
+    That of torch smooths over all classes.
+    """
     k = logits.shape[1]
     return F.cross_entropy(logits, y, label_smoothing=smoothing * k / (k - 1) if k > 1 else 0.0)
 
@@ -98,7 +103,7 @@ class Cached:
 
 
 def pool_of(rows: Tensor, fewest: int) -> dict[int, Tensor]:
-    """Row -> positions of its images, for classes with as many images as a task takes."""
+    """Row -> positions of its images among rows (n,), for classes with as many images as a task takes."""
     positions = {row: (rows == row).nonzero()[:, 0] for row in sorted(set(rows.tolist()))}
     return {row: images for row, images in positions.items() if len(images) >= fewest}
 
@@ -121,7 +126,7 @@ def sample(
 
 
 def dropped(features: Tensor, share: float, rng: torch.Generator) -> Tensor:
-    """Features with a share of their values hidden and the others enlarged, so that their mean stays."""
+    """Features (..., d) with a share of their values hidden and the others enlarged, so that their mean stays."""
     shown = torch.rand(features.shape, generator=rng) >= share
     return features * sent(shown, features.device) / (1 - share)
 

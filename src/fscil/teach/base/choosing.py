@@ -17,7 +17,7 @@ from fscil.nn.branches import Views
 from fscil.nn.efficientnet_lite import LAYOUT_PIXELS
 from fscil.teach.base.fitting import Learned, answered, fresh_readout, groups
 from fscil.teach.base.learning import look_at_lengths
-from fscil.teach.base.planning import Tell, rows_of
+from fscil.teach.base.planning import Tell, quiet, rows_of
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.rehearsal import fold_of
@@ -39,7 +39,7 @@ def model_for(
     views: Views,
     sources: Sequence[Source],
     names: Sequence[Name],
-    tell: Tell,
+    tell: Tell = quiet,
 ) -> Model:
     """A model without classes on the encoder asked for; `auto`: on the one that suits these photos."""
     if encoder != backbones.AUTO or weights:

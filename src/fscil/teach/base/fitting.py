@@ -101,7 +101,7 @@ def fit_readout(branches: Sequence[Branch], pooled: Sequence[Tensor], rows: Tens
 
 def fresh_readout(branches: Sequence[Branch], learned: Learned, fold: Fold) -> tuple[list[Branch], list[Tensor]]:
     """Branches on the same encoders whose read-out was fitted to the photos of a fold alone, and what they see."""
-    fresh = [Branch(b.name, b.encoder, b.relation, b.views, unit=b.unit, length=_unfitted(b)) for b in branches]
+    fresh = [Branch(b.name, b.encoder, b.relation, b.views, unit=b.unit, directed=b.directed) for b in branches]
     fit_readout(fresh, [f[fold.fitted] for f in learned.features], learned.rows[fold.fitted])
     return fresh, [branch.whitened(f) for branch, f in zip(fresh, learned.features, strict=True)]
 
@@ -112,10 +112,6 @@ def _without_lengths(branches: Sequence[Branch], features: Sequence[Tensor]) -> 
     for branch in branches:
         branch.stretched = False
     return alike
-
-
-def _unfitted(branch: Branch) -> float | None:
-    return None if branch.length is None else 0.0
 
 
 def _refitted(branches: Sequence[Branch], learned: Learned, fold: Fold) -> list[Rehearsal]:

@@ -15,7 +15,7 @@ from fscil.errors import FscilError
 from fscil.files import write_json
 from fscil.nn.pretrained import IMAGENET
 from fscil.running.experiment import RunSpec, execute, plan
-from fscil.teach.base.planning import Tell, split
+from fscil.teach.base.planning import Tell, quiet, split
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
 from fscil.teach.seeing.photos import batches
@@ -31,7 +31,7 @@ def trained(
     recipe: str | None,
     seed: int,
     changes: Mapping[str, object],
-    tell: Tell = lambda text: None,
+    tell: Tell = quiet,
 ) -> Model:
     """The frozen branches of a training on these photos, without classes; its run folder lies beside the model file.
 

@@ -12,7 +12,7 @@ from fscil.errors import FscilError
 from fscil.nn.branches import Branch
 from fscil.teach.base import transfer
 from fscil.teach.base.fitting import DEFAULTS, Learned, Wish, fit
-from fscil.teach.base.planning import LearningPlan, Strength, Tell, affordable, estimate, plan_for, rows_of
+from fscil.teach.base.planning import LearningPlan, Strength, Tell, affordable, estimate, plan_for, quiet, rows_of
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.looking import Seen, look
 from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out
@@ -29,7 +29,7 @@ def learn(
     false_acceptance: float = 0.05,
     settings: transfer.Settings = DEFAULTS,
     seed: int = 0,
-    tell: Tell = lambda text: None,
+    tell: Tell = quiet,
     began: float | None = None,
 ) -> Lesson:
     """Teaches an empty model its base classes from photos; `tell` hears what is done, why and for how long.
@@ -68,7 +68,7 @@ def look_at_lengths(branches: Sequence[Branch]) -> None:
     """Features of an encoder are told how long they were; those of a table mean whatever their owner wants."""
     for branch in branches:
         if branch.unit and branch.relation == "cosine":
-            branch.length, branch.stretched = 0.0, True
+            branch.directed, branch.stretched, branch.length = True, True, None
 
 
 def _learned(seen: Seen, taken: list[int], rows: Tensor, plan: LearningPlan) -> Learned:

@@ -30,6 +30,10 @@ LITTLE = 0.1  # of the time of looking at the photos: what a map may seem to tak
 MAPS = 2  # one is trained to try it, and another to stay where the first wins
 
 
+def quiet(text: str) -> None:
+    """Where nobody listens: from Python, what is worth saying comes as a warning in the end."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LearningPlan:
     """How the base classes are going to be learned."""

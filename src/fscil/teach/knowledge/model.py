@@ -18,7 +18,7 @@ from fscil.teach.knowledge.calibration import Taught
 from fscil.teach.knowledge.journal import Journal, Kind, Known, NotSure, Step
 from fscil.teach.knowledge.recheck import taught_fits
 from fscil.teach.knowledge.recogniser import Recogniser
-from fscil.teach.names import Name, check_name
+from fscil.teach.names import Name, check_name, check_names
 
 
 @dataclass(eq=False)
@@ -80,8 +80,7 @@ class Model(Recogniser):
 
     def teach(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
         """Counts features (one (n, dim) per branch) into the classes `names` (n,); a new name becomes a class."""
-        for name in dict.fromkeys(names):
-            check_name(name)
+        check_names(names)
         by_name = {name: label for label, name in self.names.items()}
         following = self.next_label()
         for name in dict.fromkeys(names):
@@ -96,8 +95,7 @@ class Model(Recogniser):
     def begin(self, names: Sequence[Name], features: Sequence[Tensor], photos: Sequence[bytes] = ()) -> None:
         """Takes the base classes in, in the order of their first photo, as the first step of the journal."""
         labels = {name: label for label, name in enumerate(dict.fromkeys(names))}
-        for name in labels:
-            check_name(name)
+        check_names(labels)
         self.base = len(labels)
         self.journal.add(Step("learn", photos=len(names)))
         self.count_in([labels[name] for name in names], names, features, photos)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +47,19 @@ class Chosen:
     @property
     def photos(self) -> list[bytes]:
         return list(self.titles)
+
+
+@contextmanager
+def all_or_nothing(model: Model) -> Iterator[None]:
+    """While entered, steps belong together: should one fail, those that were made before it are taken back."""
+    steps = model.journal.steps
+    last = steps[-1] if steps else None
+    try:
+        yield
+    except BaseException:
+        while steps and steps[-1] is not last:
+            model.undo()
+        raise
 
 
 def unteach(model: Model, name: Name, given: Sequence[Source], erase: bool = False) -> Correction:

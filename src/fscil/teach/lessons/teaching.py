@@ -14,7 +14,7 @@ from fscil.teach.lessons.corrections import places
 from fscil.teach.lessons.looking import Seen, answers, look
 from fscil.teach.lessons.review import ENOUGH, Review, odd_photos, review, review_class
 from fscil.teach.names import Name
-from fscil.teach.seeing.photos import Source, Unreadable, name_of
+from fscil.teach.seeing.photos import Source, Unreadable, name_of, summary
 from fscil.text import count, few
 
 
@@ -27,6 +27,10 @@ class Lesson:
     advice: list[str] = field(default_factory=list)
     reviews: list[Review] = field(default_factory=list)  # of the classes that were taught
     photos: list[bytes] = field(default_factory=list)  # digests of those that were taken in
+
+    def remarks(self, total: int) -> list[str]:
+        """What is worth saying about a lesson from `total` photos: which were skipped, and the advice."""
+        return [*([summary(self.unreadable, total)] if self.unreadable else []), *self.advice]
 
 
 def teach(model: Model, names: Sequence[Name], sources: Sequence[Source]) -> Lesson:

@@ -66,6 +66,6 @@ def _had_before(model: Model) -> str:
     """What a model of an earlier version has that is another today: that of format 1, 2 or 3 of the model file."""
     if not model.calibration.classes:
         return "its read-out and its threshold of 'not sure'"
-    if model.framing and any(branch.unit_means and branch.length is None for branch in model.branches):
+    if model.framing and any(branch.unit_means and not branch.directed for branch in model.branches):
         return "its evidence, which does not look at the lengths of features, and its threshold of 'not sure'"
     return "its threshold of 'not sure' and how that moves"

@@ -8,10 +8,9 @@ import io
 import os
 import stat
 import sys
-import unicodedata
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +19,8 @@ from typing import IO, TYPE_CHECKING, TypeAlias, TypeGuard
 import numpy as np
 from PIL import Image
 
-from fscil.data.pictures import SUFFIXES, centre, damage, from_array, upright_rgb
+from fscil.data.pictures import centre, damage, from_array, upright_rgb
 from fscil.errors import FscilError
-from fscil.teach.names import check_name
 
 if TYPE_CHECKING:  # reading a photo needs no torch, whose import takes longer
     from torch import Tensor
@@ -33,7 +31,6 @@ Source: TypeAlias = "str | Path | Upload | Image.Image | np.ndarray | Tensor"
 
 HEIC = {".heic", ".heif", ".hif"}
 HEIC_BRANDS = {b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"}
-PHOTO_SUFFIXES = SUFFIXES | HEIC
 FORMATS = (
     "JPEG",
     "MPO",
@@ -245,60 +242,3 @@ def summary(unreadable: Sequence[Unreadable], total: int) -> str:
     named = "; ".join(str(problem) for problem in unreadable[:5])
     more = f"; and {len(unreadable) - 5} more" if len(unreadable) > 5 else ""
     return f"{len(unreadable)} of {total} photos skipped: {named}{more}"
-
-
-def class_folders(root: str | Path) -> dict[str, list[Path]]:
-    """The photos below each sub-folder of a folder, by the sub-folder's name; nothing is read yet."""
-    root = Path(root)
-    above = _real_with_parents(root)
-    try:
-        folders = sorted(path for path in root.iterdir() if path.name[0] != "." and path.is_dir())
-        folders = [folder for folder in folders if os.path.realpath(folder) not in above]  # links that lead back
-    except OSError as problem:
-        advice = "give a folder with one sub-folder per class"
-        raise FscilError(f"{root} cannot be opened as a folder ({problem.strerror}); {advice}") from problem
-    found: dict[str, list[Path]] = {}
-    for folder in folders:  # two spellings of one name are one class
-        name = class_name(folder.name)
-        check_name(name)
-        found.setdefault(name, []).extend(photos_in(folder))
-    if not any(found.values()):
-        raise FscilError(f"{root} holds no photos in class folders; put them as {root / 'CLASS' / 'PHOTO.jpg'}")
-    return found
-
-
-def class_name(text: str) -> str:
-    """A class name as people type it: file systems may spell the same accents in another way."""
-    return unicodedata.normalize("NFC", text).strip()
-
-
-def photos_in(folder: Path) -> list[Path]:
-    """All photos below a folder, at any depth; links are followed, but not upwards, and no folder is entered twice."""
-    above = Path(os.path.abspath(folder)).parent  # noqa: PTH100 (a link stays one); the parent of "." would be "."
-    found, entered = [], _real_with_parents(above)
-    for here, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
-        real = os.path.realpath(here)
-        if real in entered:
-            folders.clear()
-            continue
-        entered.add(real)
-        folders[:] = sorted(name for name in folders if name[0] != ".")
-        shown = (name for name in sorted(files) if name[0] != ".")
-        found += [Path(here, name) for name in shown if Path(name).suffix.lower() in PHOTO_SUFFIXES]
-    return found
-
-
-def _refuse(problem: OSError) -> None:
-    """Photos that lie where nobody may look must not be taken for photos that are not there."""
-    advice = "allow it, or move it elsewhere"
-    raise FscilError(f"{problem.filename} cannot be opened as a folder ({problem.strerror}); {advice}") from problem
-
-
-def _real_with_parents(folder: Path) -> set[str]:
-    real = Path(os.path.realpath(folder))
-    return {str(real), *map(str, real.parents)}
-
-
-def expanded(paths: Iterable[Path]) -> list[Path]:
-    """Files as they are, folders as the photos in them."""
-    return [photo for path in paths for photo in (photos_in(path) if path.is_dir() else [path])]

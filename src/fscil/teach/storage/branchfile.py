@@ -95,8 +95,9 @@ def read_branch(told: Mapping[str, Any], encoder: Encoder, kept: Mapping[str, Te
         told["views"],
         unit=bool(told["unit"]),
         unit_means=unit_means,
-        length=None if length is None else float(length),
+        directed=length is not None,
     )
+    branch.length = None if length is None else float(length)
     branch.stretched = bool(told.get("stretched", False))
     for name in (*SCALARS, *(name for name in ("whitening", "centre") if name in kept)):
         getattr(branch, name).copy_(kept[name])
