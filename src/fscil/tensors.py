@@ -1,4 +1,4 @@
-"""Tensors on disk: safetensors with notes, never pickle; and one digest of the tensors of a module."""
+"""Tensors on disk (safetensors with notes, never pickle), one digest of those of a module, and their way to a device."""
 
 from __future__ import annotations
 
@@ -121,3 +121,12 @@ def _after(total: hashlib._Hash, tensor: Tensor) -> hashlib._Hash:
         total.update(_content(tensor.detach().cpu().contiguous()))
         known = _LARGE[tensor] = Counted(before, tensor._version, total)
     return known.after.copy()
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on its way to a device, which may go on computing; the host does not wait until it has arrived.
+
+    CUDA fetches it from pinned memory by itself; larger tensors of other memory it takes only when it is done before.
+    """
+    goes = device.type == "cuda" and tensor.device.type == "cpu"
+    return (tensor.pin_memory() if goes else tensor).to(device, non_blocking=True)

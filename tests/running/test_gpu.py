@@ -22,10 +22,11 @@ from fscil.methods.shared.base import Teacher, cosine_net, train_classifier
 from fscil.nn import encoders
 from fscil.nn.winograd import use_winograd
 from fscil.running.descent import Descent
-from fscil.running.devices import Devices, sent
+from fscil.running.devices import Devices
 from fscil.running.runfolder import RunFolder
 from fscil.running.stages import Loop
 from fscil.running.training import Run
+from fscil.tensors import sent
 from pretend import DEVICE, pretended
 from quick import LEARNS
 from tiny import TINY_RESA

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fscil.data.images import Framing, Images
 from fscil.errors import FscilError
-from fscil.running.devices import sent
+from fscil.tensors import sent
 
 Synthesis = Literal["none", "rotate", "mixup", "cutmix"]
 Mix = Literal["inter", "intra"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fscil.errors import FscilError
-from fscil.running.devices import sent
+from fscil.tensors import sent
 
 ATTEMPTS = 10  # tries for a box inside the image before the centre is taken, as in torchvision
 ASPECTS = (3 / 4, 4 / 3)  # width / height of the boxes of crop "resized"

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, keeps_pixels, rearrangement, windows
 from fscil.data.pictures import centre, damage, upright_rgb
 from fscil.errors import FscilError
-from fscil.running.devices import sent, usable_cores
+from fscil.running.devices import usable_cores
+from fscil.tensors import sent
 
 __all__ = ["Augment", "FileImages", "Framing", "Images", "Ingredients", "TensorImages", "cut_picture", "decode"]
 

@@ -19,9 +19,9 @@ from fscil.methods._kt_rcnet_twins import TURNS, turned_features, twin_features
 from fscil.methods.shared.base import freeze, label_rows
 from fscil.methods.shared.resa import Cached, dropped, map_loss, pool_of, sample
 from fscil.nn.relations import losses_at_scales, mean_of_labels
-from fscil.running.devices import sent
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
+from fscil.tensors import sent
 
 if TYPE_CHECKING:
     from fscil.methods.kt_rcnet import Method

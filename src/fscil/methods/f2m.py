@@ -42,10 +42,10 @@ from fscil.nn.memory import ExemplarMemory, stored
 from fscil.nn.noise import Box, call_with_noise, last_kernels, weight_noise
 from fscil.nn.relations import cosine, mean_of_labels, squared_distance
 from fscil.running.descent import Descent
-from fscil.running.devices import sent
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
 from fscil.settings.limits import within
+from fscil.tensors import sent
 
 
 @dataclass(frozen=True, kw_only=True)

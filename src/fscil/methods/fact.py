@@ -41,9 +41,9 @@ from fscil.nn.encoders import Encoder
 from fscil.nn.noise import beta
 from fscil.nn.prototypes import Prototypes
 from fscil.running.descent import Training
-from fscil.running.devices import sent
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
+from fscil.tensors import sent
 
 
 @dataclass(frozen=True, kw_only=True)

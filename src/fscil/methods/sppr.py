@@ -43,10 +43,10 @@ from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.relations import class_means
 from fscil.running.descent import Training, only_upright
-from fscil.running.devices import sent
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
 from fscil.settings.limits import within
+from fscil.tensors import sent
 
 QUERIES = 500  # related at a time
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
-from fscil.running.devices import sent
+from fscil.tensors import sent
 
 BUFFERS = ("sums", "counts", "labels", "bias")
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fscil.running.devices import sent
+from fscil.tensors import sent
 
 Relation = Literal["cosine", "euclid"]
 LEAST_TIGHT = 0.02  # mean cosine of two photos of a class below which it is no class

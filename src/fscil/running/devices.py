@@ -101,15 +101,6 @@ def check_count(count: int) -> None:
         raise FscilError(f"--devices {count} is not possible: this machine has {available} {kind}; ask for fewer")
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on its way to a device, which may go on computing; the host does not wait until it has arrived.
-
-    CUDA fetches it from pinned memory by itself; larger tensors of other memory it takes only when it is done before.
-    """
-    goes = device.type == "cuda" and tensor.device.type == "cpu"
-    return (tensor.pin_memory() if goes else tensor).to(device, non_blocking=True)
-
-
 def usable_cores() -> int:
     """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

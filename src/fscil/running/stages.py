@@ -14,9 +14,8 @@ from fscil.data.images import Framing, Images
 from fscil.errors import FscilError
 from fscil.running.costs import Cost, Stopwatch
 from fscil.running.descent import Descent, optimiser, rate
-from fscil.running.devices import sent
 from fscil.running.progress import Bar, Patience
-from fscil.tensors import load_into
+from fscil.tensors import load_into, sent
 
 if TYPE_CHECKING:
     from fscil.running.training import Run

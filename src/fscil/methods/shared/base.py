@@ -19,10 +19,9 @@ from fscil.nn.distillation import distillation
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead, random_rows
 from fscil.running.descent import Training
-from fscil.running.devices import sent
 from fscil.running.training import Run
 from fscil.settings import to_dict
-from fscil.tensors import digest
+from fscil.tensors import digest, sent
 
 Head = TypeVar("Head", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and rows (n,)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fscil.data.episodes import Sampling, Task, draw
 from fscil.nn.relations import class_means, euclid
-from fscil.running.devices import sent
+from fscil.tensors import sent
 
 
 @dataclass(frozen=True, kw_only=True)
