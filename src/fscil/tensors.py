@@ -1,4 +1,4 @@
-"""Tensors on disk (safetensors with notes, never pickle), one digest of those of a module, and their way to a device."""
+"""Tensors on disk (safetensors with notes, never pickle), one digest of those of a module, their way to a device."""
 
 from __future__ import annotations
 
