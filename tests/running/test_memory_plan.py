@@ -17,19 +17,19 @@ IMAGE = 3 * 32 * 32 * 4
 
 def test_images_that_are_only_encoded_need_a_portion_of_the_largest_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, stage = encoders.build("resnet20", 32), PlannedStage("prototypes", 32, 1, 500, 0, 30_000)
-    kept, passing = layer_bytes(encoder, 32)
+    kept, passing = layers = layer_bytes(encoder, 32)
     assert passing == 2 * LAYER  # what goes in and what comes out
     assert kept > 10 * passing
-    assert pass_bytes(stage, encoder) == 500 * (2 * IMAGE + passing)
+    assert pass_bytes(stage, layers) == 500 * (2 * IMAGE + passing)
     monkeypatch.setattr(encoders, "PIXELS", 10 * 32 * 32)
-    assert pass_bytes(stage, encoder) == 500 * 2 * IMAGE + 10 * passing
-    assert pass_bytes(stage, encoder, devices=2) == 2 * pass_bytes(stage, encoder)  # each encodes all of them
+    assert pass_bytes(stage, layers) == 500 * 2 * IMAGE + 10 * passing
+    assert pass_bytes(stage, layers, devices=2) == 2 * pass_bytes(stage, layers)  # each encodes all of them
 
 
 def test_a_step_with_a_teacher_needs_what_is_kept_and_a_portion_beside_it() -> None:
     encoder = encoders.build("resnet20", 32)
-    kept, passing = layer_bytes(encoder, 32)
-    alone, taught = (pass_bytes(PlannedStage("base", 32, 10, 50, 500, told), encoder) for told in (0, 500))
+    kept, passing = layers = layer_bytes(encoder, 32)
+    alone, taught = (pass_bytes(PlannedStage("base", 32, 10, 50, 500, told), layers) for told in (0, 500))
     assert alone == 50 * (2 * IMAGE + kept)
     assert taught == alone + 50 * passing
 

@@ -161,19 +161,21 @@ def memory_needed(method: Method, base: Session, devices: int = 1) -> int:
     """Bytes of parameters, gradients and momenta, and of the pass of the base session that needs most."""
     parameters = 4 * 4 * sum(p.numel() for p in method.parameters())
     encoder = encoder_of(method)
-    passes = [pass_bytes(stage, encoder, devices) for stage in method.plan(base)]
+    stages = list(method.plan(base))
+    layers = {pixels: layer_bytes(encoder, pixels) for pixels in {stage.pixels for stage in stages}}
+    passes = [pass_bytes(stage, layers[stage.pixels], devices) for stage in stages]
     return devices * parameters + max(passes, default=0)
 
 
-def pass_bytes(stage: PlannedStage, encoder: Encoder, devices: int = 1) -> int:
+def pass_bytes(stage: PlannedStage, layers: tuple[int, int], devices: int = 1) -> int:
     """Bytes of one pass of a stage: what the backward pass keeps, and what is there for a moment on every device.
 
     That is the images as they are read and as they are seen, and the largest layer of those that are only encoded: a
-    portion of them at a time.
+    portion of them at a time. `layers`: the bytes of one image of this size, by layer_bytes.
     """
     read = 2 * 4 * 3 * stage.pixels**2 * stage.batch
     portion = min(stage.batch, portion_of(stage.pixels, stage.pixels))
-    kept, passing = layer_bytes(encoder, stage.pixels)
+    kept, passing = layers
     moment = read + (portion * passing if stage.encoded else 0)
     return (stage.batch * kept if stage.trained else 0) + devices * moment
 
