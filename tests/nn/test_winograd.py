@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 from fscil.errors import FscilError
 from fscil.nn import encoders, winograd
 from fscil.nn.winograd import WinogradConvolution, use_winograd
-from fscil.running.planning import activation_bytes
+from fscil.running.planning import layer_bytes
 from untrained import untrained
 
 WIDE = (128, 256)
@@ -86,9 +86,9 @@ def test_bfloat16_takes_the_ordinary_way():
 
 def test_a_network_keeps_its_names_and_its_count_of_multiply_adds_and_tells_of_its_memory():
     plain, short = (encoders.build("fast_large", 32) for _ in range(2))
-    names, before = list(short.state_dict()), activation_bytes(short, 32)
+    names, before = list(short.state_dict()), layer_bytes(short, 32)[0]
     use_winograd(short)
     assert sum(isinstance(layer, WinogradConvolution) for layer in short.modules()) == 8
     assert list(short.state_dict()) == names
     assert short.macs(32) == plain.macs(32)
-    assert activation_bytes(short, 32) > before
+    assert layer_bytes(short, 32)[0] > before

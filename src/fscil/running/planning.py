@@ -180,11 +180,6 @@ def pass_bytes(stage: PlannedStage, layers: tuple[int, int], devices: int = 1) -
     return (stage.batch * kept if stage.trained else 0) + devices * moment
 
 
-def activation_bytes(encoder: Encoder, pixels: int) -> int:
-    """Bytes that the backward pass of one image keeps: the output of every layer and transformed tiles, in float32."""
-    return layer_bytes(encoder, pixels)[0]
-
-
 def layer_bytes(encoder: Encoder, pixels: int) -> tuple[int, int]:
     """Bytes of one image in float32: what all layers keep for a backward pass, and what the largest has without."""
     kept, largest = 0, 0
