@@ -12,7 +12,7 @@ from fscil.errors import FscilError
 from fscil.methods import softnet
 from fscil.nn import encoders
 from fscil.nn.masks import SoftMask, masked, masks
-from fscil.running.planning import activation_bytes, stage_macs
+from fscil.running.planning import layer_bytes, stage_macs
 from fscil.running.training import Run
 from untrained import untrained
 
@@ -63,7 +63,7 @@ def test_with_all_weights_major_the_net_is_the_dense_one() -> None:
     x = torch.randn(4, 3, 16, 16)
     assert torch.equal(net.train()(x), dense.train()(x))
     assert net.macs(24) == dense.macs(24)
-    assert activation_bytes(net, 16) == activation_bytes(dense, 16)
+    assert layer_bytes(net, 16) == layer_bytes(dense, 16)
 
 
 def learned(method: softnet.Method, sessions: list[Session], run: Run) -> dict[str, torch.Tensor]:
