@@ -152,7 +152,6 @@ DAMAGES = {
     ),
     "no journal": (lambda notes, tensors: notes.pop("journal"), "it has no 'journal'"),
     "another encoder": (lambda notes, tensors: notes["origin"].update(encoder="resnet20"), PART),
-    "an unknown encoder": (lambda notes, tensors: notes["origin"].update(encoder="os.system"), "unknown encoder"),
     "changed weights": (
         lambda notes, tensors: tensors["encoder.0.stages.0.0.weight"].view(-1)[:1].add_(1),
         "the weights of its encoder are not those",
@@ -203,6 +202,16 @@ def test_damage_of_every_kind_is_named_when_a_file_is_loaded(birds_file: Path, d
     with pytest.raises(FscilError, match=f"is damaged: .*{reason}.*; take an older copy of it") as problem:
         modelfile.load(birds_file)
     assert "Error" not in str(problem.value)  # Python's words
+
+
+@pytest.mark.parametrize(
+    ("encoder", "reason"),
+    [("os.system", "unknown encoder 'os.system'"), ("timm:newest_net", "timm has no model 'newest_net'")],
+)
+def test_an_encoder_that_is_not_known_here_is_no_damage(birds_file: Path, encoder: str, reason: str) -> None:
+    rewritten(birds_file, lambda notes, tensors: notes["origin"].update(encoder=encoder))
+    with pytest.raises(FscilError, match=f"cannot be opened: {reason}.*; if it was made elsewhere, update"):
+        modelfile.load(birds_file)
 
 
 @given(where=st.floats(0, 1), content=st.binary(min_size=1, max_size=8), cut=st.booleans())

@@ -25,12 +25,15 @@ def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
         photos(tmp_path / "photos" / name, kind, range(6))
     (tmp_path / "photos" / "owl" / "broken.jpg").write_text("no photo")
     (tmp_path / "photos" / "nobody").mkdir()
+    (tmp_path / "photos" / "stray.JPG").write_text("whose?")
+    (tmp_path / "photos" / "notes.txt").write_text("no photo")
     learn = ("learn", "photos/", "--save", "birds.fscil", "--encoder", "tiny", "--pixels", 32)
     code, said, complaints = fscil_command(*learn)
     assert (code, "fscil:" in complaints) == (0, False)
     lines = said.splitlines()
     assert lines[0] == "class 'nobody' has no photos and is skipped"
-    assert re.match(r"prototypes: 6 classes with 37 photos; about \d+ s", lines[1])
+    assert lines[1] == "skipped 1 photo beside the class folders of photos: stray.JPG"
+    assert re.match(r"prototypes: 6 classes with 37 photos; about \d+ s", lines[2])
     assert lines[-2].startswith("1 of 37 photos skipped: photos/owl/broken.jpg is no picture")
     assert lines[-1].startswith("birds.fscil: learned 6 classes from 36 photos in ")
     assert modelfile.load("birds.fscil").classes == list(BIRDS)
@@ -215,8 +218,11 @@ def test_evaluate_reports_classes_and_strangers(
     assert re.search(r"known photos against those whose class was hidden, .* taken for known: AUROC \d", said)
     photos(tmp_path / "test" / "stranger", 90, range(5))
     (tmp_path / "test" / "stranger" / "empty.jpg").touch()
+    (tmp_path / "test" / "loose.png").touch()
     _, said, complaints = fscil_command("evaluate", birds_file, "test")
-    assert complaints.startswith("fscil: 1 of 18 photos skipped: test/stranger/empty.jpg is empty")
+    loose, unreadable = complaints.splitlines()
+    assert loose == "fscil: skipped 1 photo beside the class folders of test: loose.png"
+    assert unreadable.startswith("fscil: 1 of 18 photos skipped: test/stranger/empty.jpg is empty")
     assert "unknown photos (5 photos of stranger): 5 refused as not sure, 0.0 % taken for known" in said
     assert "known photos against unknown ones: AUROC 1.000" in said
 

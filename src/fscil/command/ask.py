@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from fscil.command import answers, show
-from fscil.command.photos import Folder, Saved, Strict, be_strict, complain, photos_in
+from fscil.command.photos import Folder, Saved, Strict, about_loose, be_strict, complain, photos_in
 from fscil.errors import FscilError
 from fscil.files import check_writable, write_bytes
 
@@ -75,6 +75,7 @@ def evaluate(
     from fscil.text import few
 
     known, folders = modelfile.load(model), class_folders(photos)
+    complain(about_loose(photos))
     result, total = evaluation.evaluate(known, folders), sum(map(len, folders.values()))
     if result.unreadable:
         complain([summary(result.unreadable, total)])

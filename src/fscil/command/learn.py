@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from fscil.command import show
 from fscil.command.options import Count, Share, Whole
-from fscil.command.photos import WITHOUT_FEATURES, Folder, Keep, Strict, be_strict, tell_lesson
+from fscil.command.photos import WITHOUT_FEATURES, Folder, Keep, Strict, about_loose, be_strict, tell_lesson
 from fscil.data import check_seed
 from fscil.errors import FscilError
 from fscil.files import check_writable
@@ -120,6 +120,8 @@ def _class_folders(photos: Path) -> dict[str, list[Path]]:
     folders = class_folders(photos)
     for name in [name for name, found in folders.items() if not found]:
         show.say(f"class {name!r} has no photos and is skipped")
+    for sentence in about_loose(photos):
+        show.say(sentence)
     return folders
 
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from fscil.command import show
 from fscil.errors import FscilError
-from fscil.text import count
+from fscil.text import count, few
 
 if TYPE_CHECKING:
     from fscil.teach.knowledge.model import Model
@@ -39,6 +39,15 @@ def photos_in(paths: list[Path]) -> list[Path]:
     if not photos:
         raise FscilError(f"there are no photos in {', '.join(map(str, paths))}")
     return photos
+
+
+def about_loose(root: Path) -> list[str]:
+    """A sentence about photos that lie beside the folders of classes, if there are any."""
+    from fscil.teach.seeing.folders import loose_photos
+
+    loose = loose_photos(root)
+    names = few([photo.name for photo in loose])
+    return [f"skipped {count(len(loose), 'photo')} beside the class folders of {root}: {names}"] if loose else []
 
 
 def tell_lesson(lesson: "Lesson", total: int) -> None:

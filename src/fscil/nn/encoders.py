@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fscil.errors import FscilError
+from fscil.errors import FscilError, UnknownEncoder
 from fscil.nn import compute, scratch
 from fscil.nn.published import HUB
 from fscil.nn.weights import encoder_of_run, fill, load_weights, read_weights
@@ -132,7 +132,7 @@ def _of_name(name: str, pixels: int, weights: str | None) -> Encoder:
         return BUILDERS[name](pixels, weights)
     if name in HUB:
         return _timm(HUB[name].timm, pixels, weights)
-    raise FscilError(f"unknown encoder {name!r}: {suggestion(name, [*BUILDERS, *HUB, 'timm:NAME'])}")
+    raise UnknownEncoder(f"unknown encoder {name!r}: {suggestion(name, [*BUILDERS, *HUB, 'timm:NAME'])}")
 
 
 def _resnet18(pixels: int, weights: str | None) -> Encoder:
@@ -241,7 +241,7 @@ def _create_timm(name: str, weights: str | None, start: Mapping[str, Any] = Mapp
 
     known = timm.list_models(include_tags="." in name)  # timm's own is_model takes any tag
     if name not in known:
-        raise FscilError(f"timm has no model {name!r}; {suggestion(name, known)}")
+        raise UnknownEncoder(f"timm has no model {name!r}; {suggestion(name, known)}")
     if weights == "pretrained":
         return _published(name, start)
     net = timm.create_model(name, num_classes=0, **start)

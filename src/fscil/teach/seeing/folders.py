@@ -34,6 +34,12 @@ def class_folders(root: str | Path) -> dict[str, list[Path]]:
     return found
 
 
+def loose_photos(root: Path) -> list[Path]:
+    """Photos that lie in a folder itself, beside the folders of its classes: they belong to none."""
+    shown = sorted(path for path in root.iterdir() if path.name[0] != "." and path.is_file())
+    return [path for path in shown if path.suffix.lower() in PHOTO_SUFFIXES]
+
+
 def photos_in(folder: Path) -> list[Path]:
     """All photos below a folder, at any depth; links are followed, but not upwards, and no folder is entered twice."""
     above = Path(os.path.abspath(folder)).parent  # noqa: PTH100 (a link stays one); the parent of "." would be "."

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import fscil
 from fscil.data.framing import Framing
-from fscil.errors import FscilError
+from fscil.errors import FscilError, UnknownEncoder
 from fscil.teach.knowledge.album import album_tensors, read_album
 from fscil.teach.knowledge.calibration import Calibration
 from fscil.teach.knowledge.journal import Journal
@@ -156,6 +156,9 @@ def load(path: str | Path, like: Model | None = None) -> Model:
         raise FscilError(f"{path} cannot be opened: {hint}")
     try:
         return _model(tensors, notes, like)
+    except UnknownEncoder as problem:
+        advice = "if it was made elsewhere, update with pip install -U fscil timm"
+        raise FscilError(f"{path} cannot be opened: {problem}; {advice}") from problem
     except FscilError as problem:
         raise FscilError(f"{path} is damaged: {problem}; take an older copy of it") from problem
     except DAMAGE as problem:
