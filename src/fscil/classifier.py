@@ -214,6 +214,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         model = modelfile.load(path)
         loaded = cls(
             None if model.framing is None else model.origin.encoder,
+            weights=None if model.framing is None else backbones.given_weights(model.origin),
             strength=next((known for known in STRENGTHS if known == model.origin.strength), "auto"),
             pixels=None if model.framing is None else model.framing.pixels,
             views=model.branches[0].views,

@@ -1,4 +1,4 @@
-"""The tables of docs/trial.md are means over the files below results/trial, and its intervals those of paired seeds."""
+"""The tables of docs/trial.md are means over the files below results, and its intervals those of paired seeds."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from fscil.metrics import paired_difference
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "results" / "trial" / "cub200"
+ENCODERS = ROOT / "results" / "trial-encoder" / "cifar100"
 CELL = re.compile(r"kt_rcnet-small-(?P<arm>.+)_read_out(?P<read>\w+)_length(?P<length>\w+)-seed(?P<seed>\d+)")
 
 GRIDS = {
@@ -28,10 +29,10 @@ pytestmark = pytest.mark.skipif(not FILES.exists(), reason="the results are not 
 Averages = dict[int, float]  # by seed
 
 
-def averages() -> dict[tuple[str, str, str], dict[str, Averages]]:
+def averages(files: Path = FILES) -> dict[tuple[str, str, str], dict[str, Averages]]:
     """By read-out, length and arm: Avg of the sum and of C, accuracy of new classes and compute, by seed."""
     found: dict[tuple[str, str, str], dict[str, Averages]] = defaultdict(lambda: defaultdict(dict))
-    for file in FILES.glob("kt_rcnet-*.json"):
+    for file in files.glob("kt_rcnet-*.json"):
         named = CELL.fullmatch(file.stem)
         assert named is not None, file.name
         told = json.loads(file.read_text("utf-8"))
@@ -55,12 +56,12 @@ def gap(values: Averages, reference: Averages) -> str:
     return f"{found.mean:+.2f} ({found.low:+.2f} … {found.high:+.2f})"
 
 
-def rows() -> dict[tuple[str, str], list[list[str]]]:
-    """The rows of the page's tables by the read-out and length that the heading above them names."""
+def rows(encoders: bool = False) -> dict[tuple[str, str], list[list[str]]]:
+    """The rows of the page's tables, of maps or of whole encoders, by the read-out and length in the heading."""
     tables, place = defaultdict(list), None
     for line in (ROOT / "docs" / "trial.md").read_text("utf-8").splitlines():
         if heading := re.search(r"read-out `(\w+)`, length `(\w+)`", line):
-            place = heading[1], heading[2]
+            place = (heading[1], heading[2]) if ("whole encoders" in line) == encoders else None
         if place and line.startswith("|") and not line.startswith(("| arm", "|---")):
             tables[place].append([cell.strip(" `*†") for cell in line.strip("|").split("|")])
         if line.startswith("## "):
@@ -68,8 +69,9 @@ def rows() -> dict[tuple[str, str], list[list[str]]]:
     return tables
 
 
-def test_every_row_is_the_mean_of_its_files() -> None:
-    known, tables = averages(), rows()
+@pytest.mark.parametrize(("files", "encoders"), [(FILES, False), (ENCODERS, True)])
+def test_every_row_is_the_mean_of_its_files(files: Path, encoders: bool) -> None:
+    known, tables = averages(files), rows(encoders)
     assert tables
     for (read, length), table in tables.items():
         tied = known[read, length, "tied"]

@@ -113,6 +113,8 @@ def test_parts_are_every_nth_cell_and_together_all(tmp_path: Path) -> None:
         (["main", "--part", "3/2"], "--part 3/2 is not possible"),
         (["main", "--jobs", "0"], "It must be 1 or more"),
         (["main", "--set", "pixel=3"], "unknown setting 'pixel' in --set: did you mean 'pixels'?"),
+        (["lambdas", "--set", "local_weight=2"], "differ in local_weight; take --only local_weight=…"),
+        (["draws", "--set", "shots_seed=3"], "the cells of draws differ in shots_seed; omit it"),
         (["main", "--set", "pixels"], "--set pixels is no NAME=VALUE"),
         (["main", "--set", "pixels=many"], 'pixels = "many" is not a whole number'),
         (["main", "--only", "arms=joint"], "there is no 'arms' in this experiment; did you mean 'arm'?"),

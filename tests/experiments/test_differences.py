@@ -3,10 +3,12 @@
 import json
 from math import nan
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from fscil.experiments.differences import METRICS, Line, independent, paired
+from fscil.data import Protocol
+from fscil.experiments.differences import METRICS, Line, independent, paired, published_average
 from fscil.experiments.figures import drawn
 from fscil.metrics import Spread, paired_difference
 
@@ -31,6 +33,24 @@ def test_draws_of_one_seed_and_seeds_of_one_draw_are_pairs() -> None:
     assert independent(repetitions(1, 1)) == [[repetitions(1, 1)]]
     by_draw, by_seed = independent(repetitions(seeds=2, draws=3))
     assert ([len(group) for group in by_draw], [len(group) for group in by_seed]) == ([2, 2, 2], [3, 3])
+
+
+@pytest.mark.parametrize(
+    ("changes", "repetition", "beside"),
+    [
+        ({}, {"seed": 0}, True),
+        ({"shots": 1}, {"seed": 0}, False),
+        ({"tune": True}, {"seed": 0}, False),
+        ({"shots_seed": 4}, {"seed": 0}, False),
+        ({"shots_seed": 4}, {"seed": 0, "shots_seed": 4}, True),
+    ],
+)
+def test_published_numbers_stand_beside_the_papers_sessions_alone(
+    changes: dict[str, Any], repetition: dict[str, int], beside: bool
+) -> None:
+    run = SimpleNamespace(dataset="cifar100", protocol=Protocol(**changes))
+    reading = SimpleNamespace(arm=SimpleNamespace(published="kt_rcnet"), run=run, repetition=repetition)
+    assert published_average(reading) == (69.24 if beside else None)
 
 
 def test_one_axis_at_several_choices_is_drawn_as_curves() -> None:

@@ -15,6 +15,7 @@ from apart import (
 )
 from commands import Fscil
 from drivers import exit_of
+from fscil.errors import FscilError
 from fscil.experiments import budget
 from fscil.running.experiment import RunSpec
 
@@ -139,6 +140,26 @@ def test_cells_of_another_precision_are_refused_and_none_is_run(fscil_command: F
     assert "take --precision float32, or choose another --out" in outcome.err
     assert runs_in(Path("runs/mine-glyphs")) == before
     assert fscil_command("experiment", "mine.toml", "--seeds", 1).code == 0  # auto: the one with which it began
+
+
+def test_cells_of_other_images_are_refused_and_left_as_they_are(
+    fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert experiment(fscil_command, BONUSES, "--seeds", 1).code == 0
+    before = runs_in(Path("runs/mine-glyphs"))
+    with monkeypatch.context() as patch:
+        patch.setattr("fscil.data.sessions.Benchmark.fingerprint", lambda _: "of other images")
+        outcome = experiment(fscil_command, BONUSES, "--root", "elsewhere")
+        assert outcome.code == 2
+        assert "was measured on other images than elsewhere holds now: choose another --out" in outcome.err
+    with monkeypatch.context() as patch:
+        patch.setattr("fscil.data.benchmark", gone)
+        assert experiment(fscil_command, BONUSES, "--seeds", 1).code == 0  # what is finished can be told without data
+    assert runs_in(Path("runs/mine-glyphs")) == before
+
+
+def gone(*_: object) -> None:
+    raise FscilError("the data are gone")
 
 
 def test_an_arm_that_was_changed_is_refused_as_a_cell_and_not_reported(fscil_command: Fscil) -> None:

@@ -378,6 +378,8 @@ def test_a_start_that_would_secretly_be_f1_is_refused(tiny: Benchmark, tmp_path:
         with pytest.raises(FscilError, match=sentence):
             untrained(**settings).check(tiny)
     untrained(start="own", weights=f1, base=still, start_weights="net.safetensors").check(tiny)
+    with pytest.raises(FscilError, match="an f2 that does not begin as f1; set --start weights"):
+        untrained(start="f1", start_weights="net.safetensors")
     untrained(start="own", weights=f1).check(tiny)
     two = cosine.Config(nets=2, weights=f1, base=still, pixels=16)
     with pytest.raises(FscilError, match="it would be the first again"):

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fscil import report
+from fscil import methods, report
 from fscil.errors import FscilError
+from fscil.report.earlier import NOT_ADDED, value_of_before
 from fscil.report.html.page import page
 from fscil.report.rows import sections
 from fscil.running.experiment import RunSpec, build, describe
 from fscil.running.runfolder import RunFolder
+from fscil.settings.fields import dotted, flatten
 from records import make_run, printed, rows_of
 
+ROOT = Path(__file__).parents[2]
 OTHER = {"protocol": {"shots": 50, "shots_seed": 3, "order_seed": 7}, "benchmark_fingerprint": "other"}
 TUNED = {"protocol": {"shots": 5, "shots_seed": 1, "order_seed": None, "tune": True}}
 FORMATS = ("md", "csv", "latex")
@@ -55,6 +58,46 @@ def test_seeds_of_before_and_after_a_new_entry_of_the_protocol_are_one_row(tmp_p
     assert [row["n"] for row in rows_of([tmp_path])] == ["2"]
     make_run(tmp_path, branches=(), seed=2, told={"protocol": {**before, "later_order_seed": 4}})
     assert sorted(row["n"] for row in rows_of([tmp_path])) == ["1", "2"]
+
+
+def test_seeds_of_before_and_after_a_new_setting_are_one_row(tmp_path):
+    before = {"base": {"epochs": 2}}
+    make_run(tmp_path, branches=(), seed=0, settings=before)
+    make_run(tmp_path, branches=(), seed=1, settings={"base": {"epochs": 2, "average": 0.0}, "winograd": False})
+    assert [row["n"] for row in rows_of([tmp_path])] == ["2"]
+    make_run(tmp_path, branches=(), seed=2, settings={**before, "winograd": True})
+    found = {row["method"]: row["n"] for row in rows_of([tmp_path])}
+    assert found == {"kt_rcnet · small": "2", "kt_rcnet · small (winograd True)": "1"}
+
+
+@pytest.mark.parametrize("place", ["runs/f1/seed{}", "/home/somebody/seed{}", "runs/seed{}/net.safetensors"])
+def test_seeds_with_weights_of_their_own_are_one_row(tmp_path, place):
+    for seed in (0, 1, 10):
+        weights = place.format(seed)
+        make_run(
+            tmp_path, branches=(), seed=seed, settings={"weights": weights}, told={"changed": {"weights": weights}}
+        )
+    (row,) = rows_of([tmp_path])
+    assert row["n"] == "3"
+    assert "{seed}" in row["method"]
+
+
+def test_added_settings_stand_at_their_defaults():
+    """Otherwise runs of before would be averaged with runs of something else."""
+    for name in methods.names():
+        for setting, leaf in flatten(methods.load(name).Config()).items():
+            added = value_of_before(name, setting)
+            same = type(leaf.value) is type(added)  # CEC has a number that is called `start`
+            assert not same or leaf.value == added, (name, setting)
+
+
+def test_what_stored_runs_lack_was_added():
+    files = [file for file in (ROOT / "results").rglob("*.json") if '"fscil results"' in file.read_text("utf-8")[:40]]
+    known = {name: set(flatten(methods.load(name).Config())) for name in methods.names()}
+    for file in files:
+        facts = json.loads(file.read_text("utf-8"))
+        lacking = known[facts["method"]] - set(dotted(facts["settings"]))
+        assert {name for name in lacking if value_of_before(facts["method"], name) is NOT_ADDED} == set(), file
 
 
 def test_settings_are_compared_within_a_method_alone(tmp_path):

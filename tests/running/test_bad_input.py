@@ -274,6 +274,11 @@ def test_learned_rows_and_whitening_exclude_each_other(tmp_path):
         tiny_experiment(tmp_path, changes={"W1": "learned", "shrinkage": 0.5})
 
 
+def test_learned_rows_need_a_base_session(tmp_path):
+    with refused("W1 learned takes rows that a base session trains", "--W1 means"):
+        tiny_experiment(tmp_path, changes={"W1": "learned", "base.epochs": 0})
+
+
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth"])
 def test_an_unreadable_weights_file_is_named(tmp_path, name):
     garbage(tmp_path / name)

@@ -23,6 +23,7 @@ from albums import BIRDS, photos, picture
 from fscil import Classifier
 from fscil.errors import FscilError
 from fscil.teach.base import transfer
+from fscil.teach.knowledge.journal import UNDOABLE
 from fscil.teach.lessons.looking import look
 
 # Checks of scikit-learn that cannot hold here, each with its reason.
@@ -276,6 +277,30 @@ def test_the_present_folder_can_be_asked(fitted: Classifier, tmp_path: Path, mon
     photos(tmp_path, 3, range(30, 32))
     monkeypatch.chdir(tmp_path)
     assert fitted.predict(".").tolist() == ["owl", "owl"]
+
+
+def test_many_corrections_are_made_all_or_none(fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "a.fscil")
+    model = Classifier.load(tmp_path / "a.fscil")
+    before = model.predict_proba([picture(1, 40)])
+    shown = [*(picture(0, 100 + i) for i in range(UNDOABLE + 5)), tmp_path / "gone.jpg"]
+    with pytest.raises(FscilError, match=r"gone\.jpg"):
+        model.correct(shown, [f"class {i}" for i in range(len(shown))])
+    assert model.classes_.tolist() == fitted.classes_.tolist()
+    assert len(model.model_.journal.steps) == len(fitted.model_.journal.steps)
+    np.testing.assert_array_equal(model.predict_proba([picture(1, 40)]), before)
+
+
+def test_what_was_learned_with_given_weights_is_not_learned_anew_with_others(
+    fitted: Classifier, tmp_path: Path
+) -> None:
+    fitted.save(tmp_path / "a.fscil")
+    loaded = Classifier.load(tmp_path / "a.fscil")
+    assert loaded.get_params()["weights"] is None
+    for told, weights in (("file mine.safetensors", "mine.safetensors"), ("cosine trained on cub200",) * 2):
+        loaded.model_.origin = replace(loaded.model_.origin, weights=told)
+        loaded.save(tmp_path / "a.fscil")
+        assert Classifier.load(tmp_path / "a.fscil").get_params()["weights"] == weights
 
 
 def test_photos_are_taken_back_corrected_and_refused(fitted: Classifier, tmp_path: Path) -> None:

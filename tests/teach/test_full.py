@@ -142,8 +142,16 @@ def test_tasks_are_as_large_as_the_photos_allow() -> None:
     small = full.fitting(config, {"crow": 4, "jay": 30})
     assert (small.way, small.shot, small.query, small.held_out) == (2, 1, 2, 1)
     assert full.fitting(config, dict.fromkeys("abcdefgh", 100)) == config
-    with pytest.raises(FscilError, match="'jay' has 2 to train on"):
+    with pytest.raises(FscilError, match="with 4 photos each, and 'jay' has 2 to train on"):
         full.fitting(config, {"crow": 4, "jay": 2})
+
+
+def test_a_weight_that_is_fitted_keeps_two_photos_of_each_class() -> None:
+    config = settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "folder", "small", {"complement_weight": 0})
+    small = full.fitting(config, {"crow": 7, "jay": 30})
+    assert (small.shot, small.query, small.held_out) == (2, 3, 2)
+    with pytest.raises(FscilError, match="with 5 photos each, and 'jay' has 3 to train on"):
+        full.fitting(config, {"crow": 7, "jay": 3})
 
 
 def test_a_class_of_one_photo_is_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons import looking
 from fscil.teach.seeing import graphs, runtime
+from fscil.teach.storage import modelfile
 from packages import installed
 from tiny import tiny_encoder
 
@@ -150,6 +151,14 @@ def test_a_cache_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(runtime, "_graph", lambda net, pixels: pytest.fail("nowhere to keep it"))
     assert not isinstance(runtime.quick(tiny_encoder(), "tiny"), runtime.OnnxEncoder)
+
+
+def test_without_a_home_lessons_are_saved(birds_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", lambda _: (_ for _ in ()).throw(RuntimeError("no home")))
+    with modelfile.editing(birds_file) as model:
+        model.rename("owl", "barn owl")
+    assert "barn owl" in modelfile.load(birds_file).classes
 
 
 def test_a_model_in_use_can_be_copied_and_pickled(birds: Model, album: Path) -> None:

@@ -87,6 +87,7 @@ def experiment(
     if budget is not None:
         runs = _affordable(runs, cells.cells(readings), budget)
     folder.claim(chosen, surroundings)
+    folder.check_images(cells.cells(readings))
     missing = folder.unfinished(runs)
     writer = journal.journal(log, place) if log else None
     failures = _execute(runs, missing, _ends(missing, jobs, ray), writer)

@@ -13,12 +13,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fscil.data import PUBLISHED
 from fscil.errors import FscilError
 from fscil.experiments.cells import Reading, value_text
-from fscil.experiments.specs import Arm, Experiment
+from fscil.experiments.specs import Experiment
 from fscil.metrics import Interval, RunMetrics, Spread, paired_difference, spread
 from fscil.report.captions import DAGGER, RECONSTRUCTED, mark
-from fscil.report.published import published
+from fscil.report.published import is_standard, published
 from fscil.report.runs import TOTAL, Record
 from fscil.report.text import latex_row
 
@@ -55,13 +56,13 @@ def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Ma
     """A line for each arm at each point of which at least one run is finished, in the order of the experiment."""
     groups, names = gathered(readings, records, len(experiment.arms))
     lines = []
-    beside = {arm.name: published_average(arm, readings[0].run.dataset) for arm in experiment.arms}
+    first = {(reading.arm.name, json.dumps(reading.point)): reading for reading in reversed(readings)}
     for key in groups:
         other = reference_of(key, experiment, list(names))
         own, base = groups[key], groups.get(other, {}) if other != key else {}
         place = {"name": names[key], "arm": key[0], "point": json.loads(key[1])}
         reference = names[other] if other != key else ""
-        lines.append(Line(**place, reference=reference, published=beside[key[0]], **compared(own, base)))
+        lines.append(Line(**place, reference=reference, published=published_average(first[key]), **compared(own, base)))
     return lines
 
 
@@ -136,10 +137,17 @@ def line_name(reading: Reading, arms: int) -> str:
     return ", ".join(filter(None, (named, place)))
 
 
-def published_average(arm: Arm, dataset: str) -> float | None:
-    """Avg of the row of the paper that an arm names, by the row's name or its method's; None where it has no such."""
-    tables = published(dataset)
-    rows = (*tables.rows, *tables.study_rows) if tables and arm.published else ()
+def published_average(reading: Reading) -> float | None:
+    """Avg of the row of the paper that an arm names, by the row's name or its method's; None where it has no such.
+
+    Nor beside runs of other sessions than the paper's; draws and orders, over which a line is a mean, may differ.
+    """
+    arm, run = reading.arm, reading.run
+    tables = published(run.dataset)
+    protocol = {name: value for name, value in vars(run.protocol).items() if name not in reading.repetition}
+    if tables is None or not arm.published or not is_standard(run.dataset, {**vars(PUBLISHED), **protocol}):
+        return None
+    rows = (*tables.rows, *tables.study_rows)
     return next((row.avg for row in rows if arm.published in (row.name, row.method)), None)
 
 
@@ -153,7 +161,7 @@ def markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
     blocks = [
         f"# {experiment.title or experiment.name}{where}",
         *filter(None, [experiment.note]),
-        "Percent of test images. Avg: mean over the sessions; last, base, new: after the last session. "
+        "Percent of the images that were tested. Avg: mean over the sessions; last, base, new: after the last session. "
         "n: finished repetitions; ±: one standard deviation over them.",
         plain_markdown(titles, table),
         *([f"{RECONSTRUCTED}."] if any(line.name.endswith(DAGGER) for line in lines) else []),

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fscil import report
+from fscil import data, report
 from fscil.errors import FscilError
 from fscil.experiments import figures, ranking
 from fscil.experiments.cells import Reading, Surroundings, cells
 from fscil.experiments.differences import comma_separated, comparisons, latex, markdown
 from fscil.experiments.page import opening
 from fscil.experiments.specs import Experiment
-from fscil.files import FORMAT, read_json, write_bytes, write_json
+from fscil.files import FORMAT, alone, read_json, write_bytes, write_json
 from fscil.report.runs import FACTS, Record, read_folder
 from fscil.running.devices import launch
 from fscil.running.experiment import RunSpec, defaults, identity
@@ -40,7 +40,12 @@ def precision(out: Path, wanted: str) -> str:
 
 
 def claim(experiment: Experiment, surroundings: Surroundings) -> None:
-    """Makes a folder that of an experiment; one that is another's is refused."""
+    """Makes a folder that of an experiment; one that is another's is refused. Parts may begin at the same time."""
+    with alone(surroundings.out / "experiment.lock"):
+        _claim(experiment, surroundings)
+
+
+def _claim(experiment: Experiment, surroundings: Surroundings) -> None:
     out, there = surroundings.out, described(surroundings.out)
     here = {
         "kind": KIND,
@@ -74,6 +79,20 @@ def record(run: RunSpec) -> Record | None:
     except FscilError:  # `execute` repairs it, or says what to do
         return None
     return None if changes(there.facts, identity(run), defaults(run)) else there
+
+
+def check_images(runs: Iterable[RunSpec]) -> None:
+    """Refuses cells that were measured on other images than are there now; one cell speaks for all."""
+    run, there = next(((run, there) for run in runs if (there := record(run))), (None, None))
+    if run is None or there is None:
+        return
+    try:
+        now = data.benchmark(run.dataset, run.root, run.protocol).fingerprint()
+    except FscilError:  # without the data finished cells can still be reported, and the others say what is missing
+        return
+    if there.facts.get("benchmark_fingerprint", now) != now:
+        where = run.root or data.default_root()
+        raise FscilError(f"{run.folder} was measured on other images than {where} holds now: {ELSEWHERE}")
 
 
 def unfinished(runs: Iterable[RunSpec]) -> list[RunSpec]:

@@ -80,7 +80,7 @@ def page(facts: Mapping[str, Any], sessions: Benchmark, shown: Sequence[Example]
 
 def restored(run: RunFolder, facts: dict[str, Any], last: int) -> Frozen:
     """The method as the last session has left it."""
-    config = from_dict(methods.load(facts["method"]).Config, {**facts["settings"], "weights": None})
+    config = from_dict(methods.load(facts["method"]).Config, facts["settings"])
     method = methods.load(facts["method"]).Method(config, encoders.build(config.encoder, config.pixels))
     if not isinstance(method, Frozen) or len(method.branches) < 2:
         raise FscilError(f"{run.path}: {facts['method']} has not two relations; take a run of kt_rcnet")

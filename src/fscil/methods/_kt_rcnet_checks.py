@@ -19,10 +19,14 @@ def check_choices(c: Config) -> None:
     """Refuses settings that contradict each other."""
     if c.W1 == "learned" and c.shrinkage < 1:
         raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
+    if c.W1 == "learned" and not c.base.epochs:
+        raise FscilError("W1 learned takes rows that a base session trains; set --base.epochs, or --W1 means")
     if c.whiten_first and c.shrinkage == 1:
         raise FscilError("whiten_first whitens by --shrinkage, which is 1 (none): lower it, or omit --whiten_first")
     if c.start == "weights" and not (c.start_weights or c.weights):
         raise FscilError("start weights begins f2 with --weights, which are not given: give them, or set --start f1")
+    if c.start == "f1" and c.start_weights:
+        raise FscilError("start_weights is for an f2 that does not begin as f1; set --start weights, or omit it")
     if c.distil and c.start != "own":
         raise FscilError("distil is for a base session of f2, which has none; set --start own or --distil 0")
     if c.complement == "resa" and not (c.global_weight or c.local_weight):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from fscil.report.earlier import for_all_seeds, telling_settings
 from fscil.report.reconstructions import reconstruction
 from fscil.report.results import without_folders
 from fscil.report.runs import Record
@@ -37,7 +38,7 @@ def label(run: Record) -> str:
 
 def overrides(run: Record) -> list[str]:
     """The settings that were given beside the recipe, as texts; earlier runs do not tell."""
-    changed = without_folders(run.facts.get("changed") or {})
+    changed = for_all_seeds(run.facts.get("changed") or {}, run.facts["seed"])
     return shortened([f"{name} {value}" for name, value in changed.items()])
 
 
@@ -79,8 +80,8 @@ def in_brackets(texts: Sequence[str]) -> str:
 
 
 def settings(run: Record) -> dict[str, Any]:
-    """Settings of the method with dotted names."""
-    return dotted(without_folders(run.facts.get("settings") or {}))
+    """Settings of the method that tell it from others, with dotted names."""
+    return telling_settings(run.facts)
 
 
 def protocol(run: Record) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -93,8 +94,12 @@ def comparable(section: Section) -> Published | None:
     found = published(section.dataset)
     if found is None or len(found.rows[0].sessions) != section.sessions:
         return None
-    table = numbers()["datasets"][section.dataset]
-    allowed = STANDARD | {"base_classes": (None, table["base_classes"]), "ways": (None, table["ways"])}
     protocols = [row.facts.get("protocol") or {} for row in section.rows]
-    standard = any(all(protocol.get(key) in values for key, values in allowed.items()) for protocol in protocols)
-    return found if standard else None
+    return found if any(is_standard(section.dataset, protocol) for protocol in protocols) else None
+
+
+def is_standard(dataset: str, protocol: Mapping[str, Any]) -> bool:
+    """Whether these are the sessions of the paper, on a data set that it has."""
+    table = numbers()["datasets"][dataset]
+    allowed = STANDARD | {"base_classes": (None, table["base_classes"]), "ways": (None, table["ways"])}
+    return all(protocol.get(key) in values for key, values in allowed.items())

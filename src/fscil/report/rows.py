@@ -17,6 +17,7 @@ from fscil.report.captions import (
     label,
     sessions_apart,
     sessions_of,
+    settings,
     task,
     title,
 )
@@ -128,8 +129,8 @@ def rows(runs: list[Record]) -> list[Row]:
 
 def configuration(run: Record) -> str:
     """What runs must share to be averaged: everything that decides the result except the seed."""
-    keys = ("method", "recipe", "settings", "benchmark_fingerprint")
-    facts = {"protocol": sessions_of(run), **{key: run.facts.get(key) for key in keys}}
+    keys = ("method", "recipe", "benchmark_fingerprint")
+    facts = {"protocol": sessions_of(run), **{key: run.facts.get(key) for key in keys}, "settings": settings(run)}
     return json.dumps(without_folders(facts), sort_keys=True)
 
 

@@ -67,12 +67,13 @@ def trained(
 def fitting(config: Any, counts: Mapping[str, int]) -> Any:
     """The settings with tasks and held-out photos no larger than the class with the fewest photos allows."""
     name, fewest = min(counts.items(), key=lambda pair: pair[1])
-    if len(counts) < 2 or fewest < 3:
+    least = 1 if config.complement_weight else 2  # a weight is fitted on two photos of each class or more
+    if len(counts) < 2 or fewest < least + 2:
         raise FscilError(
-            f"--train needs two classes or more with four photos each, and {name!r} has {fewest} to train on; "
+            f"--train needs two classes or more with {least + 3} photos each, and {name!r} has {fewest} to train on; "
             "add photos, remove the class, or learn without --train"
         )
-    held_out = min(config.held_out, max(1, fewest // 4))
+    held_out = min(config.held_out, max(least, fewest // 4))
     shot = min(config.shot, (fewest - held_out) // 2)
     query = min(config.query, fewest - held_out - shot)
     return replace(config, way=min(config.way, len(counts)), shot=shot, query=query, held_out=held_out)

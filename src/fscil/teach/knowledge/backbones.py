@@ -113,6 +113,12 @@ def _source(name: str) -> str:
     return "ImageNet" if network is None else f"{network} of the model hub"
 
 
+def given_weights(origin: Origin) -> str | None:
+    """What has to be given as weights to learn anew with the encoder of a model; None: nothing, they are published."""
+    published = ", ".join(dict.fromkeys(_source(part) for part in origin.encoder.split("+")))
+    return None if origin.weights == published else origin.weights.removeprefix("file ")
+
+
 def _shown(name: str, pixels: int | None) -> tuple[Framing, str]:
     """How images are shown to an encoder, and the licence of its pretrained weights."""
     if name in WHEELS:
@@ -167,6 +173,6 @@ def _config(folder: Path, told: dict[str, Any]) -> Any:
     from fscil import methods, settings
 
     try:
-        return settings.from_dict(methods.load(told["method"]).Config, {**told["settings"], "weights": None})
+        return settings.from_dict(methods.load(told["method"]).Config, told["settings"])
     except KeyError as problem:
         raise FscilError(f"{folder / 'run.json'} lacks {problem}; it is no run folder of this version") from problem

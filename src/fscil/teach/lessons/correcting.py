@@ -52,13 +52,11 @@ class Chosen:
 @contextmanager
 def all_or_nothing(model: Model) -> Iterator[None]:
     """While entered, steps belong together: should one fail, those that were made before it are taken back."""
-    steps = model.journal.steps
-    last = steps[-1] if steps else None
+    before = model.copy()
     try:
         yield
     except BaseException:
-        while steps and steps[-1] is not last:
-            model.undo()
+        vars(model).update(vars(before))
         raise
 
 
