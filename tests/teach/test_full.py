@@ -154,6 +154,12 @@ def test_a_weight_that_is_fitted_keeps_two_photos_of_each_class() -> None:
         full.fitting(config, {"crow": 7, "jay": 3})
 
 
+def test_a_run_whose_f2_began_with_weights_can_be_taken_over(tmp_path: Path) -> None:
+    config = methods.load("kt_rcnet").Config(start="weights", weights="pretrained")
+    told = {"method": "kt_rcnet", "settings": settings.to_dict(config)}
+    assert backbones._config(tmp_path, told) == config
+
+
 def test_a_class_of_one_photo_is_named(tmp_path: Path) -> None:
     folders = {name: photos(tmp_path / name, kind, range(6 if kind else 1)) for kind, name in enumerate(BIRDS[:3])}
     with pytest.raises(FscilError, match=r"--train needs .* 'crow' has 0 to train on"):
