@@ -336,7 +336,7 @@ def test_plan_prints_settings_and_cost_and_trains_nothing(fscil_command: Fscil) 
 
 
 def test_a_plan_compares_with_what_the_paper_does_on_the_data_set(fscil_command: Fscil) -> None:
-    done = fscil_command("run", "cosine", "cub200", *TINY, "--weights", "none", "--plan")
+    done = fscil_command("run", "cosine", "cub200", *TINY, "--base.pixels", "16", "--weights", "none", "--plan")
     assert done.code == 0, done.err
     assert re.search(r"base.epochs +1 +50 +", done.out)
     assert re.search(r"weights +none +pretrained +", done.out)
