@@ -85,7 +85,7 @@ def test_characters_are_learned_by_their_layout() -> None:
     drawn = glyphs.load(Path(), Protocol()).train
     rows = [row for label in range(6) for row in (drawn.labels == label).nonzero()[:12, 0].tolist()]
     photos = [np.ascontiguousarray(drawn.pixels[row].permute(1, 2, 0).numpy()) for row in rows]
-    signs = Classifier(pixels=112).fit(photos, [int(drawn.labels[row]) for row in rows])
+    signs = Classifier().fit(photos, [int(drawn.labels[row]) for row in rows])
     assert signs.model_.origin.encoder == backbones.LAYOUT
     assert signs.get_params()["encoder"] == "auto"
 
