@@ -1,17 +1,20 @@
 """Features that runs share, and encoders that a run takes over from another one."""
 
+import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
-from apart import always_tiny, differing, results, tiny_experiment  # noqa: F401 (a fixture)
+from apart import always_tiny, differing, results, tiny_benchmark, tiny_experiment  # noqa: F401 (a fixture)
 from fscil.data import Protocol
 from fscil.errors import FscilError
 from fscil.nn.encoders import Encoder
 from fscil.running.experiment import RunSpec, execute
+from fscil.running.inherited import check_inherited
 
 MAP = {"trains": "map", "complement": "resa", "views": "flip", "complement_weight": 0.0}
 
@@ -106,6 +109,25 @@ def test_an_encoder_that_saw_what_is_kept_aside_is_refused(
     execute(tiny_experiment(tmp_path, "cosine"))
     with pytest.raises(FscilError, match=f"learned from other images \\({difference}.*same"):
         execute(inheriting(tmp_path, changes, **rest))
+
+
+def test_an_encoder_that_knows_a_new_class_is_refused(tmp_path: Path) -> None:
+    folder = execute(tiny_experiment(tmp_path, "cosine"))
+    told = json.loads((folder / "run.json").read_text())
+    told["dataset"] = tiny_benchmark(Protocol()).name
+    told["first_seen"] = dict.fromkeys(told["first_seen"], 0)  # as before further classes came first
+    (folder / "run.json").write_text(json.dumps(told))
+    with pytest.raises(FscilError, match=r"learned 'pattern 10' in its base session, which is a new class here"):
+        execute(inheriting(tmp_path, {}))
+
+
+def test_folders_of_other_photos_are_other_data_sets(tmp_path: Path) -> None:
+    facts = {"dataset": "folder", "root": "cats", "protocol": {"split": "cats.json"}, "settings": {"held_out": 5}}
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1, **facts}))
+    config = SimpleNamespace(weights=str(tmp_path), held_out=5)
+    check_inherited("folder", "dogs", config, Protocol(split="dogs.json"))
+    with pytest.raises(FscilError, match="learned from other images"):
+        check_inherited("folder", "cats", config, Protocol(split="dogs.json"))
 
 
 def test_the_weights_of_f2_may_not_have_seen_it_either(tmp_path: Path) -> None:

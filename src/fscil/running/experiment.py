@@ -29,7 +29,7 @@ from fscil.nn.winograd import use_winograd
 from fscil.running import planning, protocol
 from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
-from fscil.running.inherited import check_inherited
+from fscil.running.inherited import check_inherited, check_new_classes
 from fscil.running.runfolder import RunFolder
 from fscil.running.sharing import Overture, shared_bases
 from fscil.running.training import CHECKPOINT_SECONDS, Run, code_digest
@@ -181,7 +181,7 @@ def precision_of(experiment: RunSpec, folder: RunFolder, device: torch.device) -
 def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
     """The untrained method; its weights depend on the seed alone."""
     c = experiment.config
-    check_inherited(experiment.dataset, c, experiment.protocol)
+    check_inherited(experiment.dataset, root_name(experiment), c, experiment.protocol)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(experiment.seed)
         encoder = encoders.build(c.encoder, c.pixels, c.weights).to(memory_format=torch.channels_last)
@@ -192,9 +192,15 @@ def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
         return method.to(device)
 
 
+def root_name(experiment: RunSpec) -> str:
+    """The name of the folder of the data, without where it is."""
+    return Path(experiment.root or default_root()).expanduser().resolve().name
+
+
 def check_method(method: Method, sessions: Benchmark) -> None:
     """Refuses what a method cannot do on a benchmark."""
     check_views(method.config.views, sessions)
+    check_new_classes(method.config, sessions)
     try:
         method.check(sessions)
     except SmallClass as problem:
@@ -236,7 +242,7 @@ def describe(e: RunSpec, method: Method, sessions: Benchmark, precision: dict[st
         "keeps": method.needs.keeps(),
         "encoder_needs": method.needs.of_encoder(),
         "reconstruction": method.reconstruction,
-        "root": Path(e.root or default_root()).expanduser().resolve().name,
+        "root": root_name(e),
         "benchmark_fingerprint": sessions.fingerprint(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
