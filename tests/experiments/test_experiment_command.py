@@ -153,7 +153,7 @@ def test_cells_of_other_images_are_refused_and_left_as_they_are(
         assert outcome.code == 2
         assert "was measured on other images than elsewhere holds now: choose another --out" in outcome.err
     with monkeypatch.context() as patch:
-        patch.setattr("fscil.data.benchmark", gone)
+        patch.setattr("fscil.running.experiment.benchmark", gone)
         assert experiment(fscil_command, BONUSES, "--seeds", 1).code == 0  # what is finished can be told without data
     assert runs_in(Path("runs/mine-glyphs")) == before
 

@@ -16,7 +16,7 @@ from fscil.experiments.specs import Experiment
 from fscil.files import FORMAT, alone, read_json, write_bytes, write_json
 from fscil.report.runs import FACTS, Record, read_folder
 from fscil.running.devices import launch
-from fscil.running.experiment import RunSpec, defaults, identity
+from fscil.running.experiment import RunSpec, defaults, identity, images_of
 from fscil.running.planning import choose_precision
 from fscil.running.runfolder import changes
 from fscil.settings import differences
@@ -87,7 +87,7 @@ def check_images(runs: Iterable[RunSpec]) -> None:
     if run is None or there is None:
         return
     try:
-        now = data.benchmark(run.dataset, run.root, run.protocol).fingerprint()
+        now = images_of(run)
     except FscilError:  # without the data finished cells can still be reported, and the others say what is missing
         return
     if there.facts.get("benchmark_fingerprint", now) != now:

@@ -192,6 +192,11 @@ def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
         return method.to(device)
 
 
+def images_of(experiment: RunSpec) -> str:
+    """The digest of the sessions that a run would see now."""
+    return benchmark(experiment.dataset, experiment.root, experiment.protocol).fingerprint()
+
+
 def root_name(experiment: RunSpec) -> str:
     """The name of the folder of the data, without where it is."""
     return Path(experiment.root or default_root()).expanduser().resolve().name
