@@ -47,13 +47,13 @@ def averages(files: Path = FILES) -> dict[tuple[str, str, str], dict[str, Averag
 
 def spread(values: Averages) -> str:
     numbers = list(values.values())
-    return f"{mean(numbers):.2f} ± {stdev(numbers):.2f}"
+    return f"{mean(numbers):.2f}" + (f" ± {stdev(numbers):.2f}" if len(numbers) > 1 else "")
 
 
 def gap(values: Averages, reference: Averages) -> str:
     seeds = sorted(values.keys() & reference.keys())
     found = paired_difference([values[seed] for seed in seeds], [reference[seed] for seed in seeds])
-    return f"{found.mean:+.2f} ({found.low:+.2f} … {found.high:+.2f})"
+    return f"{found.mean:+.2f}" + (f" ({found.low:+.2f} … {found.high:+.2f})" if len(seeds) > 1 else "")
 
 
 def rows(encoders: bool = False) -> dict[tuple[str, str], list[list[str]]]:
