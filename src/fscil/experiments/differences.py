@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fscil.data import PUBLISHED
 from fscil.errors import FscilError
 from fscil.experiments.cells import Reading, value_text
 from fscil.experiments.specs import Experiment
@@ -145,7 +144,7 @@ def published_average(reading: Reading) -> float | None:
     arm, run = reading.arm, reading.run
     tables = published(run.dataset)
     protocol = {name: value for name, value in vars(run.protocol).items() if name not in reading.repetition}
-    if tables is None or not arm.published or not is_standard(run.dataset, {**vars(PUBLISHED), **protocol}):
+    if tables is None or not arm.published or not is_standard(run.dataset, protocol):
         return None
     rows = (*tables.rows, *tables.study_rows)
     return next((row.avg for row in rows if arm.published in (row.name, row.method)), None)
