@@ -14,10 +14,12 @@ from fscil.teach.base.fitting import Wish
 from fscil.teach.base.learning import learn_table
 from fscil.teach.knowledge import calibration
 from fscil.teach.knowledge.backbones import Features
-from fscil.teach.knowledge.calibration import Calibration, _threshold, auroc, balance, fit
+from fscil.teach.knowledge.calibration import Calibration, Prior, Taught, _threshold, auroc, balance, counted_as, fit
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.knowledge.rehearsal import MOST, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse
+
+PRIOR = Prior.of(1)
 
 
 def noisy(photos: int, classes: int, noise: float, seed: int = 0) -> Rehearsal:
@@ -60,7 +62,8 @@ def test_probabilities_are_right_as_often_as_they_say() -> None:
 def test_the_threshold_of_many_classes_accepts_as_many_unknown_photos_as_allowed(rate: float) -> None:
     rng = np.random.default_rng(0)
     known, unknown = rng.normal(3, 1, 4000), rng.normal(-2, 0.3, 4000)
-    assert float((unknown >= _threshold(known, unknown, 10_000, rate)).mean()) == pytest.approx(rate, abs=0.01)
+    threshold = _threshold(known, unknown, 100_000, PRIOR, rate)
+    assert float((unknown >= threshold).mean()) == pytest.approx(rate, abs=0.015)
 
 
 def test_what_a_threshold_costs_is_what_it_does_to_the_rehearsals() -> None:
@@ -75,9 +78,9 @@ def test_what_a_threshold_costs_is_what_it_does_to_the_rehearsals() -> None:
 def test_few_classes_are_believed_less() -> None:
     """What hidden classes say counts the more the more of them there are; before, what sets have in common counts."""
     known, unknown = np.linspace(-1.0, 1.0, 101), np.linspace(-4.0, 1.0, 101)
-    usual = known.mean() - calibration.BELOW * known.std() + 1.645 * calibration.NARROWER * known.std()
+    usual = known.mean() + (1.645 * PRIOR.narrower - PRIOR.below) * known.std()
     seen = np.median(unknown) + 1.645 * unknown.std()
-    thresholds = [_threshold(known, unknown, classes, 0.05) for classes in (0, 10, 100, 10_000)]
+    thresholds = [_threshold(known, unknown, classes, PRIOR, 0.05) for classes in (0, 10, 100, 10_000)]
     assert thresholds == sorted(thresholds)
     assert thresholds[0] == pytest.approx(usual, abs=1e-3)
     assert thresholds[-1] == pytest.approx(seen, abs=0.02)
@@ -93,30 +96,53 @@ def test_many_classes_of_one_set_do_not_say_everything() -> None:
     many, few = fit([made], [1.0, 0.0], 0.05, 1000), fit([made], [1.0, 0.0], 0.05, 10)
     assert (many.counted, few.counted) == (calibration.counted_as(1000), calibration.counted_as(10))
     fits = np.array(many.known_fits), np.array(many.unknown_fits)
-    assert many.threshold == _threshold(*fits, many.counted, 0.05)
-    assert many.threshold != pytest.approx(_threshold(*fits, 1000, 0.05), abs=1e-3)
+    assert many.threshold == _threshold(*fits, many.counted, PRIOR, 0.05)
+    assert many.threshold != pytest.approx(_threshold(*fits, 1000, PRIOR, 0.05), abs=1e-3)
 
 
 def test_files_of_before_count_every_hidden_class_when_the_threshold_is_moved() -> None:
     c = fit([noisy(2000, 8, 0.3)], [1.0, 0.0], 0.05, 1000)
     old = replace(c, counted=Calibration().counted)
     fits = np.array(c.known_fits), np.array(c.unknown_fits)
-    assert old.at(0.1).threshold == _threshold(*fits, 1000, 0.1)
-    assert c.at(0.1).threshold == _threshold(*fits, c.counted, 0.1)
+    assert old.at(0.1).threshold == _threshold(*fits, 1000, PRIOR, 0.1)
+    assert c.at(0.1).threshold == _threshold(*fits, c.counted, PRIOR, 0.1)
+
+
+def test_with_more_encoders_less_is_refused() -> None:
+    """Together they tell unknown photos from known ones better, which few hidden classes cannot show."""
+    made = noisy(2000, 8, 0.3)
+    one, two = (fit([made], [1.0, 0.0], 0.05, 8, encoders) for encoders in (1, 2))
+    assert one.threshold is not None and two.threshold is not None
+    assert two.threshold < one.threshold
+    assert (one.accepted or 0) < (two.accepted or 0)
+
+
+def test_models_whose_encoders_were_not_noted_keep_their_rule() -> None:
+    c = fit([noisy(2000, 8, 0.3)], [1.0, 0.0], 0.05, 8)
+    old = replace(c, encoders=Calibration().encoders)
+    known, unknown = np.array(c.known_fits), np.array(c.unknown_fits)
+    shown = [(unknown, 8), (unknown + 0.5, 10)]
+    both = np.concatenate([np.quantile(fits, np.linspace(0, 1, calibration.EACH * n)) for fits, n in shown])
+    for model, times in ((c, calibration.MORE), (old, 1)):
+        prior, worth = Prior.of(model.encoders), counted_as(8)
+        assert model.at(0.05).threshold == _threshold(known, unknown, worth, prior, 0.05)
+        again = _threshold(known, both, worth + times * counted_as(10), prior, 0.05)
+        assert model.at(0.05, Taught(10, unknown + 0.5, known, 0.0)).threshold == again
+    assert old.at(0.05).threshold != c.at(0.05).threshold
 
 
 def test_no_photo_has_to_fit_better_than_every_one_of_a_hidden_class() -> None:
     """Where known and unknown photos are far apart, five photos of a new class are enough to know it."""
     known, unknown = np.linspace(0.9, 1.0, 50), np.linspace(0.0, 0.6, 50)
-    assert _threshold(known, unknown, 2, 0.05) == 0.6
+    assert _threshold(known, unknown, 2, PRIOR, 0.05) == 0.6
 
 
 def test_two_hidden_classes_that_are_alike_do_not_set_the_threshold() -> None:
     """Photos of a tenth of the hidden classes fit like known ones; the next class need not."""
     rng = np.random.default_rng(0)
-    known, unknown = rng.normal(1, 0.5, 300), rng.normal(0, 0.3, 300)
+    known, unknown = rng.normal(1, 0.5, 300), rng.normal(0, 0.4, 300)
     alike = np.where(np.arange(300) < 30, unknown + 1, unknown)
-    before, after = (_threshold(known, fits, 10, 0.05) for fits in (unknown, alike))
+    before, after = (_threshold(known, fits, 10, PRIOR, 0.05) for fits in (unknown, alike))
     by_quantile = np.quantile(alike, 0.95) - np.quantile(unknown, 0.95)
     assert 0 < after - before < by_quantile / 2
 

@@ -60,7 +60,7 @@ def test_a_model_comes_back_as_it_was(birds: Model, birds_file: Path, hoopoes: l
 
 def test_the_metadata_tell_what_it_is(birds_file: Path) -> None:
     notes = notes_of(birds_file)
-    assert notes["format"] == 4
+    assert notes["format"] == modelfile.FORMAT
     assert [name for _, name in notes["classes"]] == list(BIRDS)
     assert notes["origin"]["encoder"] == "tiny"
     assert notes["origin"]["licence"]
@@ -99,16 +99,26 @@ def test_erasing_leaves_no_byte_of_the_class(birds_file: Path, hoopoes: list[Pat
     assert list(birds_file.parent.glob("*.partial")) == []
 
 
-def test_a_file_of_format_3_keeps_its_threshold_and_how_it_moves(birds_file: Path) -> None:
+@pytest.mark.parametrize(
+    ("format_", "without", "kept"),
+    [
+        (3, ("counted", "encoders"), "its threshold of 'not sure' and how that moves"),
+        (4, ("encoders",), "its threshold of 'not sure'"),
+    ],
+)
+def test_a_file_of_before_keeps_its_threshold(
+    birds_file: Path, format_: int, without: tuple[str, ...], kept: str
+) -> None:
     model, notes = modelfile.load(birds_file), notes_of(birds_file)
-    assert model.calibration.counted > 0
-    notes["format"] = 3
-    del notes["calibration"]["counted"], notes["revision"]
+    assert model.calibration.counted > 0 < model.calibration.encoders
+    notes["format"] = format_
+    del notes["revision"]
+    for name in without:
+        del notes["calibration"][name]
     notes["revision"] = modelfile._revision(notes, modelfile._kept(model))
     save_file(load_file(birds_file), birds_file, {"notes": json.dumps(notes)})
     old = modelfile.load(birds_file).calibration
-    assert old == replace(model.calibration, counted=0.0)
-    kept = "its threshold of 'not sure' and how that moves"
+    assert old == replace(model.calibration, **dict.fromkeys(without, 0))
     told = f"This model was made by an earlier version and keeps {kept}; only fscil learn brings the new ones."
     assert told in list(card(modelfile.load(birds_file)))
     assert "earlier version" not in "".join(card(model))
@@ -117,7 +127,7 @@ def test_a_file_of_format_3_keeps_its_threshold_and_how_it_moves(birds_file: Pat
 
 
 def test_a_newer_file_is_refused_politely(birds_file: Path) -> None:
-    rewritten(birds_file, lambda notes, tensors: notes.update(format=5, brain="larger"))
+    rewritten(birds_file, lambda notes, tensors: notes.update(format=modelfile.FORMAT + 1, brain="larger"))
     with pytest.raises(FscilError, match="a newer version of fscil wrote it; update with pip install -U fscil"):
         modelfile.load(birds_file)
 

@@ -125,7 +125,8 @@ def _calibrate(model: Model, made: Sequence[Rehearsal], rows: Tensor, false_acce
     if made and model.complementary and model.framing is None and model.branches[1].weight:
         weights = calibration.balance(made, weights)
         model.branches[1].weight.fill_(weights[1])
-    model.calibration = calibration.fit(made, weights, false_acceptance, int(rows.max()) + 1)
+    encoders = max(1, sum(branch.unit_means for branch in model.branches))
+    model.calibration = calibration.fit(made, weights, false_acceptance, int(rows.max()) + 1, encoders)
 
 
 def _ask_for_evidence(model: Model, features: Sequence[Tensor], rows: Tensor) -> None:

@@ -18,15 +18,28 @@ TEMPERATURES = torch.logspace(-2, 9, 45, base=2)
 WEIGHTS = (0.0, *torch.logspace(-3, 3, 13, base=2).tolist())
 FEWEST = 8  # held-out photos below which nothing is fitted
 SUMMARY = 401  # quantiles that a model keeps of held-out fits
-BELOW = 1.5  # by so many deviations of known photos unknown ones fit worse, before any class was hidden
-BELOW_WEIGHT = 12  # hidden classes that say as much
-NARROWER = 0.9  # deviation of unknown photos as a share of that of known ones, before any class was hidden
-NARROWER_WEIGHT = 40  # hidden classes that say as much
 ALIKE = 10  # classes of one set, however many are hidden, say less than so many about classes from elsewhere
 USUAL = 0.05  # up to this share of false acceptance the highest fit of hidden photos is a bound, beyond it a lower one
 MISLED = 0.01  # AUROC that lengths may cost in rehearsals, which are not sure of more
 EACH = 8  # fits that stand for a class where hidden and taught classes are put together
 HALVES = 8  # draws of half of the classes that show how the threshold grows with their number
+MORE = 3  # a taught class says as much as so many hidden ones
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What sets of photos have in common, before any class was hidden."""
+
+    below: float  # by so many deviations of known photos unknown ones fit worse
+    below_weight: float  # hidden classes that say as much
+    narrower: float  # deviation of unknown photos as a share of that of known ones
+    narrower_weight: float  # hidden classes that say as much
+    taught: float  # hidden classes that say as much as one that was taught
+
+    @classmethod
+    def of(cls, encoders: int) -> Prior:
+        """That of so many encoders: the more, the further unknown photos lie below; 0: as earlier versions had it."""
+        return cls(1.4 + 0.1 * encoders, 40, 0.9, 20, MORE) if encoders else cls(1.5, 12, 0.9, 40, 1)
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,7 @@ class Calibration:
     classes: int = 0  # for so many classes the threshold was measured; 0: it was not noted
     growth: float = 0.0  # by so much the fit of unknown photos grows when the number of classes doubles
     counted: float = 0.0  # as so many classes the hidden ones count for the threshold; 0: as many as they are
+    encoders: int = 0  # so many sum up the evidence; 0: it was not noted, and the threshold follows an earlier rule
     rechecked: int = 0  # with so many taught classes the threshold was measured again
     known_fits: tuple[float, ...] = ()  # evenly spaced quantiles of the fits of held-out photos of known classes
     unknown_fits: tuple[float, ...] = ()  # and of classes that were held out
@@ -92,10 +106,11 @@ class Calibration:
             why = "too few base photos were held out, or an earlier version made it"
             raise FscilError(f"this model does not know what another threshold would cost ({why}); learn it again")
         known, unknown, worth = np.array(self.known_fits), np.array(self.unknown_fits), self.counted or self.classes
+        prior = Prior.of(self.encoders)
         if taught is not None:
             unknown = np.concatenate([_spaced(unknown, self.classes), _spaced(taught.unknown, taught.classes)])
-            worth += counted_as(taught.classes)
-        threshold = _threshold(known, unknown, worth, false_acceptance)
+            worth += prior.taught * counted_as(taught.classes)
+        threshold = _threshold(known, unknown, worth, prior, false_acceptance)
         accepted = float((known >= threshold).mean())
         if taught is not None:
             shown = np.concatenate([_spaced(known - taught.shift, self.classes), _spaced(taught.known, taught.classes)])
@@ -119,7 +134,7 @@ def _spaced(fits: np.ndarray, classes: int) -> np.ndarray:
     return np.quantile(fits, np.linspace(0, 1, EACH * classes)) if len(fits) else fits
 
 
-def _threshold(known: np.ndarray, unknown: np.ndarray, classes: float, rate: float) -> float:
+def _threshold(known: np.ndarray, unknown: np.ndarray, classes: float, prior: Prior, rate: float) -> float:
     """The fit that a share of unknown photos reaches, from fits of known and unknown photos in rehearsals.
 
     It is classes that are unknown, and few were hidden: the upper end of their fits is the work of the two that happen
@@ -127,15 +142,17 @@ def _threshold(known: np.ndarray, unknown: np.ndarray, classes: float, rate: flo
     drawn to what sets of photos have in common, the less the more classes there are. The tail is that of a normal
     distribution, but no higher than any photo of a hidden class came; who accepts more is told of lower ones.
     """
-    prior = known.mean() - BELOW * known.std()
-    middle = (classes * np.median(unknown) + BELOW_WEIGHT * prior) / (classes + BELOW_WEIGHT)
-    narrow = NARROWER * known.std()
-    deviation = (classes * unknown.std() + NARROWER_WEIGHT * narrow) / (classes + NARROWER_WEIGHT)
+    usual = known.mean() - prior.below * known.std()
+    middle = (classes * np.median(unknown) + prior.below_weight * usual) / (classes + prior.below_weight)
+    narrow = prior.narrower * known.std()
+    deviation = (classes * unknown.std() + prior.narrower_weight * narrow) / (classes + prior.narrower_weight)
     highest = np.quantile(unknown, min(1.0, 1 + USUAL - rate))
     return float(min(middle + NormalDist().inv_cdf(1 - rate) * deviation, highest))
 
 
-def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float, classes: int) -> Calibration:
+def fit(
+    made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: float, classes: int, encoders: int = 1
+) -> Calibration:
     """Temperature and threshold of a model of so many classes whose branches have these weights."""
     photos = sum(int(r.known.sum()) for r in made)
     if photos < 2 * FEWEST or not any(bool((~r.known).any()) for r in made):
@@ -148,6 +165,7 @@ def fit(made: Sequence[Rehearsal], weights: Sequence[float], false_acceptance: f
         temperature=temperature,
         accuracy=right / photos,
         counted=counted_as(classes),
+        encoders=encoders,
         photos=photos // 2,  # each was in two rehearsals
     )
     return fitted.at(false_acceptance)

@@ -57,15 +57,15 @@ def _promise(model: Model) -> Iterator[str]:
         yield f"{measured}."
     elif c.classes:
         yield f"{measured}; for {now} the threshold moved with their number, and was not measured again."
-    if not c.counted:
+    if not c.encoders:
         had = _had_before(model)
         yield f"This model was made by an earlier version and keeps {had}; only fscil learn brings the new ones."
 
 
 def _had_before(model: Model) -> str:
-    """What a model of an earlier version has that is another today: that of format 1, 2 or 3 of the model file."""
+    """What a model of an earlier version has that is another today: that of format 1, 2, 3 or 4 of the model file."""
     if not model.calibration.classes:
         return "its read-out and its threshold of 'not sure'"
     if model.framing and any(branch.unit_means and not branch.directed for branch in model.branches):
         return "its evidence, which does not look at the lengths of features, and its threshold of 'not sure'"
-    return "its threshold of 'not sure' and how that moves"
+    return "its threshold of 'not sure'" + ("" if model.calibration.counted else " and how that moves")
