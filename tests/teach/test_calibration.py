@@ -112,8 +112,6 @@ def test_with_more_encoders_less_is_refused() -> None:
     """Together they tell unknown photos from known ones better, which few hidden classes cannot show."""
     made = noisy(2000, 8, 0.3)
     one, two = (fit([made], [1.0, 0.0], 0.05, 8, encoders) for encoders in (1, 2))
-    assert one.threshold is not None and two.threshold is not None
-    assert two.threshold < one.threshold
     assert (one.accepted or 0) < (two.accepted or 0)
 
 
