@@ -43,7 +43,7 @@ from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.lessons.looking import glance
 from fscil.teach.seeing.photos import Source
 
-LEARNED, DRAW, FAR = 30, 4, 500
+LEARNED, DRAW, FAR = 30, 5, 500
 MOST_ACCEPTED, MOST_REFUSED = 8.0, 45.0  # in percent, of few classes
 WORST = 0.9  # quantile over draws
 SETS = ("birds", "things", "signs")
