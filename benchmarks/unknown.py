@@ -10,8 +10,8 @@ characters). Far unknowns: 500 images of CIFAR-100 shown to the models of birds.
 
 Ten species, seven classes and ten characters are drawn `--draws` times, because few unknown classes say little; bounds
 are counted over the draws. Each photo is looked at once; `--features FILE` keeps what was seen of it and of its mirror
-image, and reads it if it is there: `--views one` and `--views flip` then need one pass between them. `fscil learn --best`
-is
+image, and reads it if it is there: `--views one` and `--views flip` then need one pass between them. What
+`fscil learn --best` makes is measured by
 
     python benchmarks/unknown.py data out.json --encoder efficientnet_lite0+efficientnet_lite2 --views flip
 """
@@ -287,7 +287,7 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path, help="JSON file to write")
     parser.add_argument("--encoder", default="efficientnet_lite0", help="NAME, or NAME+NAME of encoders of equal width")
     parser.add_argument("--views", choices=("one", "flip"), default="one", help="flip: mirror images as well")
-    parser.add_argument("--draws", type=int, default=3, help="of ten species, of seven classes of CIFAR-100 and of ten characters")
+    parser.add_argument("--draws", type=int, default=3, help="of ten species, seven classes and ten characters")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="those to measure")
     parser.add_argument("--features", type=Path, help="NPZ file of what was seen")
     given = parser.parse_args()
