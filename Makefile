@@ -55,7 +55,7 @@ dist: $(VENV)/.installed-dev  ## build wheel and source archive in dist/ and che
 	@$(BIN)/twine check --strict dist/*
 	@$(BIN)/python scripts/check_dist.py dist
 
-bench: $(VENV)/.installed-dev  ## measure this machine: cost of each recipe on the embedded benchmark, of teaching and of the service
+bench: $(VENV)/.installed-dev  ## measure this machine: cost of each recipe on the embedded benchmark, the training loop, teaching and the service
 	@for recipe in small official paper; do $(BIN)/fscil run kt_rcnet glyphs --recipe $$recipe --plan || exit; done
 	@$(BIN)/python benchmarks/training.py
 	@$(BIN)/python benchmarks/teaching.py

@@ -10,29 +10,30 @@ characters). Far unknowns: 500 images of CIFAR-100 shown to the models of birds.
 
 Ten species, seven classes and ten characters are drawn `--draws` times, because few unknown classes say little; bounds
 are counted over the draws. Each photo is looked at once; `--features FILE` keeps what was seen of it and of its mirror
-image, and reads it if it is there: `--views one` and `--views flip` then need one pass between them. What
-`fscil learn --best` makes is measured by
+image (with `--views negative`: its negative), and reads it if it is there: `--views one` and `--views flip` then need
+one pass between them. What `fscil learn --best` makes of photos, and of signs, is measured by
 
     python benchmarks/unknown.py data out.json --encoder efficientnet_lite0+efficientnet_lite2 --views flip
+    python benchmarks/unknown.py data out.json --sets signs --views negative \
+        --encoder efficientnet_lite0_layout+efficientnet_lite2_layout
 """
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 import resultfile
 from fscil.data import Protocol, cifar100, cub200, glyphs
-from fscil.data.images import Images, TensorImages
-from fscil.nn.branches import Branch, View, Views
+from fscil.nn.branches import Views
 from fscil.nn.compute import Meter, counting
-from fscil.nn.encoders import Encoder
+from fscil.nn.pretrained import WHEELS
 from fscil.report.results import rounded
 from fscil.teach.base.fitting import Wish
 from fscil.teach.base.learning import learn_table, look_at_lengths
@@ -40,28 +41,12 @@ from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.calibration import auroc
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import Origin
-from fscil.teach.lessons.looking import glance
-from fscil.teach.seeing.photos import Source
+from seen import Look, Part, Photos, averaged, encoded, kept, shown, sources
 
 LEARNED, DRAW, FAR = 30, 5, 500
 MOST_ACCEPTED, MOST_REFUSED = 8.0, 45.0  # in percent, of few classes
 WORST = 0.9  # quantile over draws
 SETS = ("birds", "things", "signs")
-
-Look = Callable[[list[Source], str], Tensor]
-
-
-@dataclass(frozen=True)
-class Photos:
-    """Features (n, dim) of photos as the encoder makes them, and their classes (n,)."""
-
-    features: Tensor
-    classes: Tensor
-
-    def of(self, classes: Sequence[int]) -> "Photos":
-        """Those of some classes, class after class."""
-        rows = torch.cat([(self.classes == label).nonzero()[:, 0] for label in classes])
-        return Photos(self.features[rows], self.classes[rows])
 
 
 @dataclass(frozen=True)
@@ -75,90 +60,13 @@ class Test:
     far: Tensor | None = None
 
 
-def sources(images: Images, classes: Sequence[int], each: int = 10**6) -> tuple[list[Source], list[int]]:
-    """The first photos of some classes, as files or as arrays, with their classes."""
-    rows = [row for label in classes for row in (images.labels == label).nonzero()[:each, 0].tolist()]
-    some = images.select(rows)
-    if isinstance(some, TensorImages):
-        return [pixels.permute(1, 2, 0).numpy() for pixels in some.pixels], some.labels.tolist()
-    return list(some.paths), some.labels.tolist()
-
-
-class Part(backbones.Features):
-    """The encoder that gives some columns of the features (n, dims) of several encoders side by side."""
-
-    def __init__(self, columns: slice):
-        super().__init__(columns.stop - columns.start)
-        self.columns = columns
-
-    def forward(self, features: Tensor) -> Tensor:
-        return super().forward(features[:, self.columns])
-
-
-class Mirrored(Branch):
-    """Sees nothing but the mirror images."""
-
-    def looks(self, images: Tensor, encoder: Encoder | None = None) -> list[Tensor]:
-        return [(encoder or self.encoder)(View(mirrored=True).of(images))]
-
-
-def encoded(encoder: str, mirrored: bool, pixels: int | None = None) -> Look:
-    """What looks at photos: features (1 or 2, n, dims) of them and of mirror images, as long as the encoder made them.
-
-    Those of several encoders, NAME+NAME, stand side by side (dims is the sum of theirs).
-    """
-    model = backbones.of_encoder(encoder, pixels=pixels)
-    nets = [branch.encoder for branch in model.branches[::2]]
-    views: list[tuple[type[Branch], Views]] = [(Branch, "one"), *([(Mirrored, "flip")] if mirrored else [])]
-    branches = [kind("B", net, "cosine", name, unit=True, directed=True) for kind, name in views for net in nets]
-    looker = Model(branches, model.framing, model.origin)
-
-    def look(photos: list[Source], title: str) -> Tensor:
-        features = glance(looker, photos, title).features
-        return torch.stack([torch.cat(features[i : i + len(nets)], 1) for i in range(0, len(features), len(nets))])
-
-    return look
-
-
-def kept(file: Path | None, look: Look, mirrored: bool) -> Look:
-    """The same, from a file as far as it holds what was seen under a title, of mirror images too if they are needed."""
-
-    def looked(photos: list[Source], title: str) -> Tensor:
-        if file is None:
-            return look(photos, title)
-        found = dict(np.load(file)) if file.is_file() else {}
-        views = len(found[title]) if title in found and found[title].ndim == 3 else 0
-        if views <= mirrored:
-            np.savez(file, **{**found, title: look(photos, title).numpy()})
-            found = dict(np.load(file))
-        return torch.from_numpy(found[title])
-
-    return looked
-
-
-def averaged(look: Look, encoders: int, views: Views) -> Look:
-    """What looks at photos as a model does: the features (n, dims) that its branches make of some views."""
-
-    def looked(photos: list[Source], title: str) -> Tensor:
-        seen = look(photos, title)[: 1 if views == "one" else 2]
-        branch = Branch("B", backbones.Features(1), "cosine", views, unit=True, directed=True)
-        return torch.cat([branch.average(side) for side in seen.chunk(encoders, 2)], 1)
-
-    return looked
-
-
-def seen(images: Images, classes: Sequence[int], look: Look, title: str, each: int = 10**6) -> Photos:
-    photos, labels = sources(images, classes, each)
-    return Photos(look(photos, title), torch.tensor(labels))
-
-
-def birds(data: Path, look: Look, draws: int) -> Iterator[Test]:
+def birds(data: Path, look: Look, draws: int, seed: int = DRAW) -> Iterator[Test]:
     """Ten of the last 100 species beside 20 others of them, and these 100 beside the first 100."""
     photos = cub200.load(data, Protocol())
-    train = seen(photos.train, range(100, 200), look, "birds to learn", LEARNED)
-    test = seen(photos.test, range(200), look, "birds to show")
+    train = shown(photos.train, range(100, 200), look, "birds to learn", LEARNED)
+    test = shown(photos.test, range(200), look, "birds to show")
     far = look(sources(cifar100.load(data, Protocol()).test, range(100), FAR // 100)[0], "far unknowns")
-    rng = np.random.RandomState(DRAW)
+    rng = np.random.RandomState(seed)
     for draw in range(draws):
         species = (100 + rng.permutation(100)).tolist()
         known, unknown = species[:10], species[10:30]
@@ -166,34 +74,34 @@ def birds(data: Path, look: Look, draws: int) -> Iterator[Test]:
     yield Test("100 species", train, test.of(range(100, 200)), test.of(range(100)), far)
 
 
-def things(data: Path, look: Look, draws: int) -> Iterator[Test]:
+def things(data: Path, look: Look, draws: int, seed: int = DRAW) -> Iterator[Test]:
     """Seven of 70 classes of CIFAR-100 beside three others."""
     photos, allowed = cifar100.load(data, Protocol()), np.random.RandomState(0).permutation(100)[30:]
-    train = seen(photos.train, allowed.tolist(), look, "things to learn", LEARNED)
-    test = seen(photos.test, allowed.tolist(), look, "things to show")
-    rng = np.random.RandomState(DRAW)
+    train = shown(photos.train, allowed.tolist(), look, "things to learn", LEARNED)
+    test = shown(photos.test, allowed.tolist(), look, "things to show")
+    rng = np.random.RandomState(seed)
     for draw in range(draws):
         classes = rng.permutation(allowed).tolist()
         known, unknown = classes[:7], classes[7:10]
         yield Test(f"CIFAR-100, 7 + 3, draw {draw + 1}", train.of(known), test.of(known), test.of(unknown))
 
 
-def signs(data: Path, look: Look, draws: int) -> Iterator[Test]:
+def signs(data: Path, look: Look, draws: int, seed: int = DRAW) -> Iterator[Test]:
     """Ten of the last 50 characters beside ten others of them."""
     photos, allowed = glyphs.load(data, Protocol()), range(50, 100)
-    train = seen(photos.train, allowed, look, "50 characters to learn", LEARNED)
-    test = seen(photos.test, allowed, look, "50 characters to show")
-    rng = np.random.RandomState(DRAW)
+    train = shown(photos.train, allowed, look, "50 characters to learn", LEARNED)
+    test = shown(photos.test, allowed, look, "50 characters to show")
+    rng = np.random.RandomState(seed)
     for draw in range(draws):
         classes = rng.permutation(allowed).tolist()
         known, unknown = classes[:10], classes[10:20]
         yield Test(f"glyphs, 10 + 10, draw {draw + 1}", train.of(known), test.of(known), test.of(unknown))
 
 
-def learned(photos: Photos, encoders: int) -> Model:
-    """A model of photos of which the features are known; it is the one that `fscil learn` makes of them."""
-    dim = photos.features.shape[1] // encoders
-    parts = [Part(slice(start, start + dim)) for start in range(0, photos.features.shape[1], dim)]
+def learned(photos: Photos, dims: Sequence[int]) -> Model:
+    """A model of photos whose features from encoders of some dims are known; `fscil learn` makes the same of them."""
+    ends = accumulate(dims)
+    parts = [Part(slice(end - dim, end)) for dim, end in zip(dims, ends, strict=True)]
     branches = [branch for part in parts for branch in backbones.pair(part, "one", unit=True)]
     model = Model(branches, None, Origin("features", "none", "none"))
     look_at_lengths(model.branches)
@@ -201,10 +109,10 @@ def learned(photos: Photos, encoders: int) -> Model:
     return model
 
 
-def measured(test: Test, encoders: int) -> dict[str, Any]:
+def measured(test: Test, dims: Sequence[int]) -> dict[str, Any]:
     """What a model that learned the photos says about known, unknown and far ones."""
     began = time.perf_counter()
-    model = learned(test.learned, encoders)
+    model = learned(test.learned, dims)
     seconds = time.perf_counter() - began
     known, unknown = (model.evidence(model.embed(some.features)) for some in (test.known, test.unknown))
     c = model.calibration
@@ -244,15 +152,15 @@ def spread(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(
-    data: Path, look: Look, encoders: int, draws: int, sets: Sequence[str] = SETS
+    data: Path, look: Look, dims: Sequence[int], draws: int, sets: Sequence[str] = SETS, seed: int = DRAW
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What was measured in each draw, and over the draws of each set that was drawn."""
     tests = {
-        "birds": lambda: birds(data, look, draws),
-        "things": lambda: things(data, look, draws),
-        "signs": lambda: signs(data, look, draws),
+        "birds": lambda: birds(data, look, draws, seed),
+        "things": lambda: things(data, look, draws, seed),
+        "signs": lambda: signs(data, look, draws, seed),
     }
-    found = [[measured(test, encoders) for test in tests[name]()] for name in SETS if name in sets]
+    found = [[measured(test, dims) for test in tests[name]()] for name in SETS if name in sets]
     drawn = [[one for one in some if ", draw" in one["set"]] for some in found]
     return [one for some in found for one in some], [spread(some) for some in drawn if some]
 
@@ -260,13 +168,16 @@ def run(
 def told(given: argparse.Namespace) -> dict[str, Any]:
     began, meter = time.perf_counter(), Meter()
     with counting(meter):
-        encoders, mirrored = len(given.encoder.split("+")), given.views == "flip" or given.features is not None
-        look = kept(given.features, encoded(given.encoder, mirrored), mirrored)
-        found, over_draws = run(given.data, averaged(look, encoders, given.views), encoders, given.draws, given.sets)
+        dims = [WHEELS[name].dim for name in given.encoder.split("+")]
+        seen: Views = "flip" if given.features is not None and given.views == "one" else given.views
+        look = kept(given.features, encoded(given.encoder, seen), given.encoder, seen)
+        found, over_draws = run(
+            given.data, averaged(look, dims, given.views), dims, given.draws, given.sets, given.seed
+        )
     return {
         "kind": "fscil unknown",
         "dataset": "cub200, cifar100, glyphs",
-        "seed": DRAW,
+        "seed": given.seed,
         "settings": {
             "encoder": given.encoder,
             "views": given.views,
@@ -285,9 +196,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of CUB_200_2011 and cifar-100-python")
     parser.add_argument("out", type=Path, help="JSON file to write")
-    parser.add_argument("--encoder", default="efficientnet_lite0", help="NAME, or NAME+NAME of encoders of equal width")
-    parser.add_argument("--views", choices=("one", "flip"), default="one", help="flip: mirror images as well")
+    parser.add_argument("--encoder", default="efficientnet_lite0", help="NAME or NAME+NAME of packages with weights")
+    parser.add_argument(
+        "--views", choices=("one", "flip", "negative"), default="one", help="flip: mirror images as well"
+    )
     parser.add_argument("--draws", type=int, default=3, help="of ten species, seven classes and ten characters")
+    parser.add_argument("--seed", type=int, default=DRAW, help="of what is drawn")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="those to measure")
     parser.add_argument("--features", type=Path, help="NPZ file of what was seen")
     given = parser.parse_args()

@@ -21,10 +21,10 @@ from fscil.teach.base.fitting import Wish
 from fscil.teach.knowledge import backbones
 from fscil.teach.lessons import correcting, inputs, teaching
 from fscil.teach.lessons.looking import glance
-from fscil.teach.lessons.teaching import Lesson
 from fscil.teach.names import check_names
 from fscil.teach.seeing.photos import summary
 from fscil.teach.storage import modelfile
+from fscil.text import printable
 
 Strength = Literal["auto", "prototypes", "transfer"]
 STRENGTHS: tuple[Strength, ...] = get_args(Strength)
@@ -35,12 +35,13 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    encoder : "auto" (efficientnet_lite0, or its layout where that suits the photos clearly better), a name
-        ("efficientnet_lite2", "timm:NAME", ...), run folder of a frozen method, or None: X holds features.
-    strength : "prototypes" (class means, seconds), "transfer" (also trains a small map, about a minute), or "auto".
+    encoder : "auto" (efficientnet_lite0, or its layout where that suits the photos clearly better), "best" (two
+        encoders with mirror images, or two layouts with negatives), a name ("efficientnet_lite2", "timm:NAME", ...),
+        run folder of a frozen method, or None: X holds features.
+    strength : "prototypes" (class means), "transfer" (also trains a small map; takes several times as long), or "auto".
     weights : None (pretrained), or a local file with the weights of the encoder.
     pixels : size of the images the encoder sees; None: its own.
-    views : "one", or "flip" to average the features of a photo and its mirror image.
+    views : "one", or "flip" or "negative" to average the features of a photo and of its mirror image or negative.
     false_acceptance : share of unknown photos that `is_known` may take for known.
     keep_features : "all", or "none": photos leave no feature, and `unteach` and `correct` need the photos themselves.
     random_state : seed of everything that is drawn.
@@ -49,6 +50,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     ----------
     classes_ : the classes in the order of the columns; later ones come behind, earlier ones never move.
     model_ : the `Model` behind it, a sum of Branches.
+    told_ : sentences of `fit`: what was chosen and why, and what a trained map gained.
 
     Examples
     --------
@@ -88,18 +90,20 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         if y is None:
             X, y = inputs.folder(X, self.encoder)
         if self.encoder is None:
-            lesson = self._fit_features(X, y)
-            _warn(lesson, lesson.taught)
+            _warn(lesson := self._fit_features(X, y), lesson.taught)
             return self
         X = inputs.sources(X)
         names = inputs.labels(y, len(X))
         check_names(names)
         order = inputs.sorted_order(names)
         sources, called = [X[i] for i in order], [names[i] for i in order]
-        model = model_for(self.encoder, self.weights, self.pixels, self.views, sources, called)
+        share, seed, told = self.false_acceptance, self.random_state, list[str]()
+        model, known = model_for(self.encoder, self.weights, self.pixels, self.views, sources, called, told.append)
         model.memory.keep = self.keep_features == "all"
-        lesson = learning.learn(model, sources, called, self.strength, self.false_acceptance, seed=self.random_state)
-        self.model_ = model
+        lesson = learning.learn(model, sources, called, self.strength, share, seed=seed, known=known, tell=told.append)
+        self.model_, self.told_ = model, told
+        if self.strength == "transfer" != model.origin.strength:
+            lesson.advice.append(told[-1])  # it is kept in told_, which nobody need read
         _warn(lesson, len(sources))
         return self
 
@@ -142,7 +146,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self.model_.known(features).numpy()
 
     def adjust(self, false_acceptance: float) -> Classifier:
-        """Moves the threshold of `is_known`; what it costs is then told by `model_.calibration.accepted`."""
+        """Moves the threshold of `is_known`; what it costs is then told by `model_.accepted`."""
         check_is_fitted(self)
         self.model_.adjust(false_acceptance)
         self.false_acceptance = false_acceptance
@@ -210,7 +214,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Classifier:
-        """The classifier in a file made by `save` or by `fscil learn`."""
+        """The classifier in a file of `save` or `fscil learn`; after `--train`, which `fit` cannot do, it is "auto"."""
         model = modelfile.load(path)
         loaded = cls(
             None if model.framing is None else model.origin.encoder,
@@ -243,7 +247,7 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
-    def _fit_features(self, X: Any, y: ArrayLike) -> Lesson:
+    def _fit_features(self, X: Any, y: ArrayLike) -> teaching.Lesson:
         X, y = validate_data(self, X, y, dtype=np.float64)
         names = inputs.labels(y, len(X))
         order = inputs.sorted_order(names)
@@ -252,8 +256,8 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         plan = planning.plan_for(model, called, self.strength, self.random_state)
         wish = Wish(strength=plan.strength, false_acceptance=self.false_acceptance, seed=self.random_state)
         told = learning.learn_table(model, inputs.table(X[order]), called, wish)
-        self.model_ = model
-        return Lesson(len(called), advice=[told] if told and model.origin.strength != "transfer" else [])
+        self.model_, self.told_ = model, [told] if told else []
+        return teaching.Lesson(len(called), advice=[told] if told and model.origin.strength != "transfer" else [])
 
     def _check_settings(self) -> None:
         inputs.check_choice("strength", self.strength, STRENGTHS)
@@ -291,6 +295,6 @@ class Classifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             raise FscilError("a model of ready features keeps no photos to correct; forget the class and teach it anew")
 
 
-def _warn(lesson: Lesson, total: int) -> None:
+def _warn(lesson: teaching.Lesson, total: int) -> None:
     for sentence in lesson.remarks(total):
-        warnings.warn(sentence, UserWarning, stacklevel=3)
+        warnings.warn(printable(sentence), UserWarning, stacklevel=3)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from albums import BIRDS, photos
+from fscil.teach.lessons import correcting
 from fscil.teach.storage import modelfile
 from serving import Serving
 from studio import ask, choose_folders, drop, names, teach, texts
@@ -57,6 +58,30 @@ def test_a_stranger_is_none_of_these(studio: Any, birds_file: Path, hoopoes: lis
     studio.click(".taught button")
     studio.wait_for_selector(".toast:has-text('Removed a photo')")
     assert len(modelfile.load(birds_file).negatives) == 0
+
+
+def test_without_features_photos_of_none_of_these_alone_can_be_removed(
+    birds_file: Path, tab: Any, hoopoes: list[Path]
+) -> None:
+    """Their features are always kept; a photo of a class can be taken back only by the photo itself."""
+    model = modelfile.load(birds_file)
+    model.memory.keep = False
+    model.tidy()
+    correcting.teach_none(model, hoopoes[:2])
+    modelfile.save(model, birds_file)
+    service = Serving(birds_file)
+    try:
+        tab.goto(service.address)
+        tab.click(".card .open:has-text('jay')")
+        tab.wait_for_selector(".taught >> nth=9")
+        assert tab.locator(".taught button").count() == 0
+        tab.click("#class-dialog button:has-text('Close')")
+        tab.click(".card .open:has-text('None of these')")
+        tab.click(".taught button >> nth=0")
+        tab.wait_for_selector(".toast:has-text('Removed a photo of none of these')")
+        assert len(modelfile.load(birds_file).negatives) == 1
+    finally:
+        service.stop()
 
 
 def test_one_photo_is_removed_and_comes_back(studio: Any, birds_file: Path) -> None:

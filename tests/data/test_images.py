@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torch.utils.data import DataLoader
 from torchvision.transforms import RandomResizedCrop
 
 from fscil.data.framing import draw, finish, interpolation, windows
-from fscil.data.images import Augment, FileImages, Framing, TensorImages, decode
+from fscil.data.images import PREFETCH, WAITING, Augment, FileImages, Framing, TensorImages, decode, suited
 from fscil.data.pictures import from_array
 from fscil.errors import FscilError
 
@@ -91,22 +92,63 @@ def test_both_stores_have_the_same_statistics_under_different_draws(both, name):
     assert (memory.var() / files.var() - 1).abs() < 0.05
 
 
-@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 2), (8, 2)])
-def test_no_more_workers_than_cores_that_the_process_may_use(both, monkeypatch, recwarn, cores, workers):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+@pytest.fixture
+def cores(monkeypatch):
+    """Tells this process of so many cores, and gives it as many threads if no other number is told."""
+
+    def tell(count: int, threads: int | None = None) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(count)))
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads or count)
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("count", "threads", "workers"),
+    [(1, 1, 1), (2, 2, 2), (2, 1, 2), (8, 8, 8), (8, 4, 4), (8, 1, 2), (4, 9, 4), (96, 48, 16)],
+)
+def test_as_many_workers_as_cores_are_this_process_s_own(both, cores, count, threads, workers):
+    cores(count, threads)
     files = FileImages(both[1].paths, both[1].labels)
-    assert files.workers == files.select([0, 1]).workers == workers
-    next(files.batches([torch.arange(2)], framing(8)))
+    assert files.workers == files.select([0, 1]).workers == files.on(torch.device("cpu")).workers == workers
+    cores(1)
+    assert files.joined(files).workers == 1  # processes side by side may be told of after the files were found
+
+
+def test_no_warning_and_no_worker_without_a_chunk_of_its_own(both, cores, recwarn, monkeypatch):
+    cores(8)
+    started = []
+
+    def loader(*args, num_workers, **more):
+        started.append(num_workers)
+        return DataLoader(*args, num_workers=num_workers, **more)
+
+    monkeypatch.setattr("fscil.data.images.DataLoader", loader)
+    files = FileImages(both[1].paths, both[1].labels, workers=3)
+    for count in (0, 1, 2, 3, 5):
+        assert len([*files.batches(torch.arange(2).repeat(count, 1), framing(8))]) == count
+    assert started == [0, 1, 2, 3, 3]
     assert not [warning for warning in recwarn if "worker" in str(warning.message)]  # of torch
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_results_do_not_depend_on_the_number_of_workers(both, workers):
+def test_large_chunks_are_decoded_by_fewer_workers():
+    assert suited(16, 32, 224) == 16
+    assert suited(16, 500, 224) == 7
+    assert suited(16, 500, 600) == suited(16, 10**6, 600) == 2
+    assert suited(1, 10**6, 600) == 1
+    assert 7 * PREFETCH * 500 * 3 * 224**2 <= WAITING
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("view", ["resized", "pad with margin", "none"])
+def test_results_do_not_depend_on_the_number_of_workers(both, cores, workers, view):
+    cores(3)
     files = FileImages(both[1].paths, both[1].labels, workers=workers)
-    chunks = [torch.tensor([3, 1]), torch.tensor([5]), torch.tensor([7, 2, 9])]
-    expected = list(both[1].batches(chunks, VIEWS["resized"], generator))
-    got = list(files.batches(chunks, VIEWS["resized"], generator))
-    assert [len(batch) for batch in got] == [2, 1, 3]
+    assert files.workers == workers
+    chunks = [*torch.randperm(24, generator=generator(1)).split(2), torch.tensor([5]), torch.tensor([7, 2, 9])]
+    expected = list(both[1].batches(chunks, VIEWS[view], generator))
+    got = list(files.batches(iter(chunks), VIEWS[view], generator))
+    assert [len(batch) for batch in got] == [*[2] * 12, 1, 3]
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
 

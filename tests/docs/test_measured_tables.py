@@ -37,7 +37,7 @@ def missing(lines: list[str], text: str) -> list[str]:
     return sorted({line for line in lines if line} - set(text.splitlines()))
 
 
-@pytest.mark.parametrize("name", ["cub200", "glyphs", "glyphs-layout", "cub200-best"])
+@pytest.mark.parametrize("name", ["cub200", "glyphs", "glyphs-layout", "glyphs-layouts"])
 def test_the_tables_of_peers_were_measured(name: str) -> None:
     assert missing(script("peers").table(measured(f"peers/{name}.json")), page("docs/photos.md")) == []
 
@@ -47,9 +47,42 @@ def test_the_tables_of_lessons_were_measured() -> None:
     assert missing(script("lessons").tables(result), page("docs/teach.md")) == []
 
 
+def test_how_often_a_photo_called_unlike_is_a_wrong_one_follows_from_the_lessons() -> None:
+    (five,) = (one for one in measured("lessons/cub200.json")["lessons"] if one["shots"] == 5)
+    assert five["correct_lessons"] == five["lessons_with_a_wrong_photo"]  # so that counts can be set against each other
+    wrong, beside, called = (
+        five[name] for name in ("wrong_photo_named", "right_photo_named", "with_a_photo_called_unlike")
+    )
+    fifth, tenth = (100 * wrong / (wrong + beside + correct * called) for correct in (4, 9))
+    told = re.sub(r"\s+", " ", page("docs/teach.md"))
+    assert f"if one lesson in five has a wrong photo, {fifth:.0f} % of the photos called unlike" in told
+    assert f"if one in ten has, {tenth:.0f} %" in told
+    assert round(1 + (wrong - beside) / called) == 8
+    assert "only if more than about one lesson in eight has a wrong photo" in told
+
+
+def test_what_best_promises_of_not_sure_was_measured() -> None:
+    found = {name: measured(f"unknown/{name}.json") for name in ("best-flip", "best-layouts", "draws", "layout")}
+
+    def refused(*names: str) -> tuple[float, float, float]:
+        draws = [(name, one) for name in names for one in found[name]["spread"]]
+        spread = [one for name, one in draws if (name, one["set"][:6]) != ("draws", "glyphs")]  # `learn` makes none
+        (hundred,) = (one for one in found[names[0]]["sets"] if one["set"] == "100 species")
+        assert max(one["accepted"] for one in [*spread, hundred]) <= 8
+        return min(one["refused"] for one in spread), max(one["refused"] for one in spread), hundred["refused"]
+
+    told = re.sub(r"\s+", " ", page("docs/teach.md"))
+    best, usual = refused("best-flip", "best-layouts"), refused("draws", "layout")
+    assert "{:.0f} to {:.0f} % refused with seven to ten classes and {:.0f} % with 100".format(*best) in told
+    assert "but refuses {:.0f} to {:.0f} % and {:.0f} %".format(*usual) in told
+
+
 def test_the_tables_of_waiting_were_measured() -> None:
     result = measured("teaching/waiting.json")
     assert missing(script("waiting").tables(result), page("docs/teach.md")) == []
+    ran = result["encoder"]
+    share = median(a / b for a, b in zip(ran["onnx"], ran["torch"], strict=True))
+    assert f"takes {share:.2f} of torch's time" in page("docs/teach.md")
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/teach.md"])
@@ -104,3 +137,11 @@ def test_a_row_that_was_not_measured_would_be_noticed() -> None:
     assert missing(script("peers").table(result), page("docs/photos.md")) == [
         "| nobody | 1.0 | 1.0 | 1.0 | 1.0 | 1.000 s | nothing |"
     ]
+
+
+def test_learning_takes_little_longer_than_looking() -> None:
+    told = measured("practitioner/cub200-onnx.json")
+    learn, look = told["learn_seconds"], told["looking_seconds"]
+    assert learn / look <= 1.3
+    words = re.sub(r"\s+", " ", page("docs/results.md"))
+    assert f"{learn:.0f} s beside {look:.0f} s of looking, [{learn / look:.2f} times]" in words

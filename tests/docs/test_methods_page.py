@@ -28,7 +28,62 @@ def test_sixteen_methods_are_told_about_in_full() -> None:
         assert words["paper"]
         assert words["trains"]
         assert words["why"].endswith(".")
-        assert words["verdict"] in methods_page.VERDICTS
+        assert words["verdict"] in (*methods_page.VERDICTS, methods_page.BY_ORDER)
+
+
+def test_the_published_order_is_that_of_the_published_averages() -> None:
+    """`cosine` has no published row on these sessions; the papers of the others tell where they stand beside it."""
+    verdicts = methods_page.verdicts()
+    curves = {name: methods_page.published_curve(name, words) for name, words in verdicts.items()}
+    averages = {name: sum(curve) / len(curve) for name, curve in curves.items() if curve}
+    for name, words in verdicts.items():
+        assert (words["verdict"] == methods_page.BY_ORDER) == bool(methods_page.relations(words)), name
+        assert all(averages[name] > averages[other] for other in words.get("above", ()) if other in averages), name
+        assert all(averages[name] < averages[other] for other in words.get("below", ()) if other in averages), name
+        assert {*words.get("above", ()), *words.get("below", ())} <= set(verdicts)
+
+
+RUNS = {  # two seeds each, one point apart or as good as the other
+    "low": (50.0, 51.0),
+    "high": (52.0, 53.1),
+    "same": (50.0, 51.1),
+}
+
+
+def order_of(**rows: str) -> methods_page.Order:
+    def run(seed: int, average: float) -> dict[str, object]:
+        sums = {"accuracy": [average], "base": [60.0], "new": [average / 10], "harmonic": [average], "gain": -1.0}
+        return {"seed": seed, "metrics": {"sum": sums, "B": sums}, "learning": [{"stages": [{"seconds": average}]}]}
+
+    named = {"cosine": "low", **rows}
+    found = {
+        f"`{name}`": {seed: run(seed, value) for seed, value in enumerate(RUNS[kind])} for name, kind in named.items()
+    }
+    return found | {"cosine, two nets": {}, "class means on the linear base": {}}
+
+
+@pytest.mark.parametrize(
+    ("own", "words", "told"),
+    [
+        ("high", {"above": ["cosine"]}, "reproduced"),
+        ("same", {"above": ["cosine"]}, "open"),
+        ("high", {"below": ["cosine"]}, "not"),
+        ("high", {"above": ["cosine", "other"]}, "partly"),
+        ("high", {"above": ["cosine"], "below": ["other"]}, "partly"),
+    ],
+)
+def test_a_verdict_on_an_order_is_that_of_the_intervals(own: str, words: dict[str, list[str]], told: str) -> None:
+    assert methods_page.order_verdict("it", words, order_of(it=own, other="high")) == told
+
+
+def test_orders_and_numbers_are_told_as_measured() -> None:
+    order = order_of(it="high")
+    words = {"above": ["cosine"]}
+    assert methods_page.order_sentences("it", words, order) == [
+        "Published above `cosine`.",
+        "Minus `cosine`: +2.05 (+1.41 to +2.69, n = 2), above.",
+    ]
+    assert methods_page.filled("It has {it.new} and {it.gain}, {nobody.new}.", order) == "It has 5.3 and −1.0, –."
 
 
 def test_frozen_methods_train_nothing() -> None:
@@ -40,7 +95,8 @@ def test_frozen_methods_train_nothing() -> None:
 @pytest.mark.skipif(not RESULTS.exists(), reason="the results are not part of the source distribution")
 def test_a_results_file_fills_its_row_and_its_paragraph() -> None:
     row = methods_page.measured(RESULTS / "cifar100")["kt_rcnet"]
-    average = f"{methods_page.average(row):.2f}"
+    average = methods_page.average_text(row)
+    assert "±" in average
     cells = methods_page.line("kt_rcnet", WORDS, row)
     assert cells == ("`kt_rcnet`", "P", "class prototypes", average, "69.24", "partly reproduced")
     heading, _, facts, _, verdict = methods_page.paragraph("kt_rcnet", WORDS, row).splitlines()

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
@@ -11,13 +12,15 @@ from typing import Any
 
 import pytest
 
+import comparison
 from fscil import methods, settings
 from fscil.methods import kt_rcnet
 from fscil.nn import encoders
 from fscil.report.published import dataset_title, published
 from fscil.running.planning import stage_macs
 from fscil.settings.fields import dotted
-from picture import OURS, Measured
+from picture import OURS, PLANNED, Measured
+from tables import placed
 
 ROOT = Path(__file__).parent.parent.parent
 NUMBERS = re.compile(r"\d+\.\d\d")
@@ -52,8 +55,9 @@ def cells(page: str, before: str = "\f") -> list[list[str]]:
 
 
 def rows_of_ours(page: str) -> list[tuple[str, ...]]:
-    """Rows with one number a session that claim to be ours: they are not marked as published."""
-    rows = [tuple(NUMBERS.findall(" ".join(row))) for row in cells(page) if "published" not in row[0]]
+    """Rows with one number a session that claim to be ours: not marked as published, without ± and intervals."""
+    ours = (" ".join(row) for row in cells(page) if "published" not in row[0])
+    rows = [tuple(NUMBERS.findall(row)) for row in ours if "±" not in row and "…" not in row]
     return [row for row in rows if len(row) >= 10]
 
 
@@ -110,20 +114,78 @@ def test_reconstructions_are_marked_in_the_tables_of_all_methods() -> None:
         assert "in part a reconstruction" in (ROOT / page).read_text("utf-8").lower()
 
 
-@pytest.mark.parametrize("name", methods.names())
-def test_the_row_of_a_method_was_measured(name: str) -> None:
-    """Its sessions are on docs/methods.md, which is made from the same files."""
-    joint, run = (
-        json.loads((ROOT / "results/compare/cifar100" / f"{method}-compare-seed0.json").read_text("utf-8"))
-        for method in ("joint", name)
-    )
-    total, reference = run["metrics"]["sum"], joint["metrics"]["sum"]["accuracy"][-1]
-    first, last = total["accuracy"][0], total["accuracy"][-1]
-    (row,) = [row for row in cells("docs/results.md") if row[0].removesuffix(" †") == f"`{name}`"]
-    assert row[1:4] == [f"{first:.2f}", f"{last:.2f}", f"**{total['average']:.2f}**"]
-    assert row[4] == " / ".join(f"{total[part][-1]:.1f}" for part in ("base", "new", "harmonic"))
-    assert row[5:7] == [f"{total['gain']:+.2f}", f"{last - reference:+.2f}"]
-    assert row[8:10] == [f"{run['macs'] / 1e15:.3f}", f"{run['seconds'] / 60:.0f}"]
+@pytest.mark.parametrize("make", comparison.TABLES, ids=lambda make: make.__name__)
+def test_every_table_of_the_comparison_marks_reconstructions(make: Callable[[Any], list[str]]) -> None:
+    named = [part for line in make(comparison.rows()) for part in line.replace(",", "|").split("|")]
+    told = {name: methods.load(name).Method.reconstruction for name in methods.names()}
+    marks = {(name, "†" in part) for part in named if (name := part.strip(" `†")) in told}
+    assert {name for name, marked in marks if marked} & {"mcnet", "meta_fscil", "topic"}
+    assert marks == {(name, bool(told[name])) for name, _ in marks}
+
+
+@pytest.mark.parametrize("make", comparison.TABLES, ids=lambda make: make.__name__)
+def test_the_tables_of_all_methods_were_measured(make: Callable[[Any], list[str]]) -> None:
+    """Their sessions are on docs/methods.md, which is made from the same files."""
+    found = comparison.rows()
+    assert {name.strip("`") for name in found if name[0] == "`"} == set(methods.names())
+    page = (ROOT / "docs/results.md").read_text("utf-8")
+    assert "\n".join(make(found)) + "\n\n" in page, "python scripts/comparison.py --write"
+
+
+def test_both_pages_print_the_same_average_and_diff() -> None:
+    rows = [row for row in cells("docs/methods.md") if row[0].endswith("· compare") and len(row) == 18]
+    other = {row[0].split(" ")[0]: (row[10], row[16].split(" ")[0]) for row in rows}
+    assert len(other) == 16
+    for line in comparison.table(comparison.rows())[2:]:
+        row = [cell.strip(" *") for cell in line.strip("|").split("|")]
+        if row[0].startswith("`"):
+            average, diff = other[row[0].split("`")[1]]
+            assert (row[4], row[8].lstrip("+")) == (average, "" if diff == "–" else diff)
+
+
+ORDERS = [  # what the words below the tables of the comparison claim; a row, what it is, and beside which
+    ("`icarl`", comparison.UNTOLD, comparison.LINEAR),
+    ("`kt_rcnet`", comparison.UNTOLD, "`cosine`"),
+    (comparison.LINEAR, comparison.ABOVE, "`cosine`"),
+    ("`icarl`", comparison.ABOVE, "`cosine`"),
+    ("cosine, two nets", comparison.ABOVE, "`cosine`"),
+    ("cosine, two nets", comparison.ABOVE, None),  # class means on the same base
+    ("`mcnet`", comparison.UNTOLD, None),
+]
+
+
+@pytest.mark.parametrize(("row", "claimed", "other"), ORDERS)
+def test_an_order_is_claimed_only_where_an_interval_shows_it(row: str, claimed: str, other: str | None) -> None:
+    found = comparison.rows()
+    _, gap = comparison.minus(found, row, other) if other else comparison.on_the_same_base(found)[row]
+    assert comparison.word(gap) == claimed
+
+
+def test_highest_means_are_named() -> None:
+    """In the words below the tables of the comparison."""
+    found = comparison.rows()
+    assert list(found)[:2] == ["cosine, two nets", comparison.LINEAR]
+    by_new = sorted(found, key=lambda name: -comparison.mean_of(found[name], "new"))[:5]
+    by_base = sorted(found, key=lambda name: comparison.mean_of(found[name], "base"))[:6]
+    assert {*by_new} == {f"`{name}`" for name in ("ncm", "topic", "eeil", "f2m", "meta_fscil")}
+    assert {*by_base} == {*by_new, "`finetune`"}
+    assert comparison.mean_of(found["`mcnet`"], "avg") > comparison.mean_of(found["`cosine`"], "avg")
+    assert max(found, key=lambda name: comparison.mean_of(found[name], "base")) == "`joint`"
+
+
+def test_bases_of_one_seed_that_differ_are_told() -> None:
+    found = comparison.rows()
+    bases = found["`cosine`"][0]["metrics"]["sum"], found["cosine, two nets"][0]["metrics"]["B"]
+    older, newer = (f"{one['average']:.2f}" for one in bases)
+    text = " ".join((ROOT / "docs/results.md").read_text("utf-8").split())
+    assert f"have {newer}, on that of the older rows {older}" in text
+
+
+def test_a_table_takes_the_place_of_an_older_one() -> None:
+    page = "a\n| x |\n|---|\n| 1 |\n\n### b\n| x |\n|---|\n| 1 |"
+    new = ["| x |", "|---|", "| 2 |", "| 3 |"]
+    assert placed(page, new) == "a\n| x |\n|---|\n| 2 |\n| 3 |\n\n### b\n| x |\n|---|\n| 1 |"
+    assert placed(page, new, below="### b").endswith("| 1 |\n\n### b\n| x |\n|---|\n| 2 |\n| 3 |")
 
 
 def test_rows_whose_settings_are_no_longer_those_of_the_recipe_are_named() -> None:
@@ -131,6 +193,8 @@ def test_rows_whose_settings_are_no_longer_those_of_the_recipe_are_named() -> No
     earlier = set()
     for file in sorted((ROOT / "results" / "compare" / "cifar100").glob("*.json")):
         run = json.loads(file.read_text("utf-8"))
+        if file.stem != f"{run['method']}-compare-seed{run['seed']}":
+            continue  # an arm has settings of its own
         config = methods.load(run["method"]).Config
         now = settings.to_dict(settings.resolve(config, run["method"], "cifar100", "compare"))
         had = {**settings.to_dict(config()), **run["settings"]}
@@ -143,14 +207,15 @@ def test_rows_whose_settings_are_no_longer_those_of_the_recipe_are_named() -> No
 def headline(source: Measured) -> str:
     """The average of a curve as the README prints it: with its standard deviation, if there is one, and n."""
     files = sorted((ROOT / "results").glob(source.files))
-    averages = [json.loads(file.read_text("utf-8"))["metrics"][source.answer]["average"] for file in files]
+    averages = [json.loads(file.read_text("utf-8"))["metrics"]["sum"]["average"] for file in files]
     spread = f" ± {stdev(averages):.2f}" if len(averages) > 1 else ""
     return f"{mean(averages):.2f}{spread} (n = {len(averages)})"
 
 
-@pytest.mark.parametrize("title", ["CIFAR-100 `small`", "CIFAR-100 `large`", "CUB-200 `small`"])
+@pytest.mark.parametrize("title", ["CIFAR-100 `small`", "CIFAR-100 `large`", "CUB-200 `small`", "miniImageNet `large`"])
 def test_the_table_of_goals_tells_what_was_measured(title: str) -> None:
-    dataset, recipe = {"CIFAR-100": "cifar100", "CUB-200": "cub200"}[title.split()[0]], title.split("`")[1]
+    dataset = next(name for name in BASE_IMAGES if dataset_title(name) == title.split()[0])
+    recipe = title.split("`")[1]
     (row,) = [row for row in cells("docs/results.md") if row[0] == title]
     files = sorted((ROOT / "results" / dataset).glob(f"kt_rcnet-{recipe}-*.json"))
     runs = [json.loads(file.read_text("utf-8")) for file in files]
@@ -173,6 +238,23 @@ def test_the_table_of_the_readme_was_measured() -> None:
         assert compute == f"{mean(macs) / 1e15:.2f} / {recipe_macs(dataset, 'paper') / 1e15:.0f}"
 
 
+def average_of(name: str) -> float:
+    return float(json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))["avg"])
+
+
+def test_the_two_nets_of_the_readme_were_measured() -> None:
+    """KT-RCNet minus two cosine nets, of the same recipe and seed."""
+    runs = ["cifar100/{}-small-seed1", "cifar100/{}-small-seed2", "cifar100/{}-large-seed0"]
+    runs += ["mini_imagenet/{}-large-seed0", "cub200/{}-small-seed2"]
+    *cifar, mini, cub = [
+        average_of(run.format("kt_rcnet")) - average_of(f"nets-2/{run.format('cosine')}") for run in runs
+    ]
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    seeds = "(`small` n = 2, `large` n = 1)"
+    told = f"Two cosine nets: at most {max(cifar):.1f} below on CIFAR-100 {seeds}, {mini:.1f} below on miniImageNet"
+    assert f"{told} (n = 1), {-cub:.1f} above on CUB-200 (n = 1)" in text
+
+
 @cache
 def recipe_macs(dataset: str, recipe: str) -> int:
     """Multiply-adds of KT-RCNet's base session by a recipe, from the number of its images."""
@@ -186,6 +268,11 @@ def test_a_fiftieth_of_the_compute_is_of_the_recipe_that_is_named() -> None:
     ours = json.loads((ROOT / "results/cub200/kt_rcnet-small-seed0.json").read_text("utf-8"))["macs"]
     assert round(recipe_macs("cub200", "paper") / ours, -1) == 50
     assert round(recipe_macs("cub200", "official") / ours, -1) == 30
+
+
+def test_published_points_of_the_picture_stand_at_the_compute_of_the_recipe_official() -> None:
+    for dataset, pmac in PLANNED.items():
+        assert recipe_macs(dataset, "official") / 1e15 == pytest.approx(pmac, rel=0.005), dataset
 
 
 def test_results_tell_how_they_were_made() -> None:

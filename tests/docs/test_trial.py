@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+import trial_tables
 from fscil.metrics import paired_difference
+from fscil.report.published import published
 
 ROOT = Path(__file__).parents[2]
-FILES = ROOT / "results" / "trial" / "cub200"
-ENCODERS = ROOT / "results" / "trial-encoder" / "cifar100"
+RESULTS = ROOT / "results"
+PAGE, RESULTS_PAGE = ROOT / "docs" / "trial.md", ROOT / "docs" / "results.md"
+FILES, SHORT = RESULTS / "trial" / "cub200", ("paper", "short")
+PAIRS = ("RESA-R - RESS", "RESA-R - PIL", "PIL - RESS")
 CELL = re.compile(r"kt_rcnet-small-(?P<arm>.+)_read_out(?P<read>\w+)_length(?P<length>\w+)-seed(?P<seed>\d+)")
 
 GRIDS = {
@@ -56,31 +60,217 @@ def gap(values: Averages, reference: Averages) -> str:
     return f"{found.mean:+.2f}" + (f" ({found.low:+.2f} … {found.high:+.2f})" if len(seeds) > 1 else "")
 
 
-def rows(encoders: bool = False) -> dict[tuple[str, str], list[list[str]]]:
-    """The rows of the page's tables, of maps or of whole encoders, by the read-out and length in the heading."""
-    tables, place = defaultdict(list), None
-    for line in (ROOT / "docs" / "trial.md").read_text("utf-8").splitlines():
-        if heading := re.search(r"read-out `(\w+)`, length `(\w+)`", line):
-            place = (heading[1], heading[2]) if ("whole encoders" in line) == encoders else None
-        if place and line.startswith("|") and not line.startswith(("| arm", "|---")):
-            tables[place].append([cell.strip(" `*†") for cell in line.strip("|").split("|")])
-        if line.startswith("## "):
-            place = None
+def headings() -> dict[tuple[str, str, str], list[list[list[str]]]]:
+    """The tables of the page below each heading that names files, read-out and length."""
+    tables: dict[tuple[str, str, str], list[list[list[str]]]] = defaultdict(list)
+    place, before = None, ""
+    for line in PAGE.read_text("utf-8").splitlines():
+        if line.startswith("#"):
+            found = re.search(r"\(files `([\w-]+)`, read-out `(\w+)`, length `(\w+)`\)$", line)
+            place = (found[1], found[2], found[3]) if found else None
+        if place and line.startswith("|"):
+            if not before.startswith("|"):
+                tables[place].append([])
+            tables[place][-1].append([cell.strip(" `*†") for cell in line.strip("|").split("|")])
+        before = line
     return tables
 
 
-@pytest.mark.parametrize(("files", "encoders"), [(FILES, False), (ENCODERS, True)])
-def test_every_row_is_the_mean_of_its_files(files: Path, encoders: bool) -> None:
-    known, tables = averages(files), rows(encoders)
-    assert tables
-    for (read, length), table in tables.items():
+def folder_of(name: str) -> Path:
+    (folder,) = (RESULTS / name).iterdir()
+    return folder
+
+
+def test_every_row_is_the_mean_of_its_files() -> None:
+    tables = headings()
+    assert {name for name, _, _ in tables} >= {"trial", "trial-encoder", "trial-encoder-half"}
+    for (name, read, length), ((_, _, *table), *_) in tables.items():
+        known = averages(folder_of(name))
         tied = known[read, length, "tied"]
-        assert {row[0] for row in table} == {arm for r, n, arm in known if (r, n) == (read, length)}
+        assert {row[0] for row in table} == {
+            arm for r, n, arm in known if (r, n) == (read, length) and known[r, n, arm]
+        }
         for arm, n, total, total_gap, alone, alone_gap, new, pmac in table:
             own = known[read, length, arm]
             assert (n, total, alone, new) == (str(len(own["sum"])), *map(spread, (own["sum"], own["C"], own["new"])))
-            assert {pmac} == {f"{macs / 1e15:.4f}" for macs in own["macs"].values()}
+            assert pmac == f"{mean(own['macs'].values()) / 1e15:.4f}"
             assert arm == "tied" or (total_gap, alone_gap) == tuple(gap(own[k], tied[k]) for k in ("sum", "C"))
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in headings()}))
+def test_the_page_has_what_the_script_prints(name: str) -> None:
+    page = PAGE.read_text("utf-8")
+    assert trial_tables.written(page, folder_of(name)) == page, "python scripts/trial_tables.py FOLDER --write"
+
+
+def test_both_lengths_and_table_5_are_what_the_script_prints() -> None:
+    found = trial_tables.read(FILES)
+    assert "\n".join(trial_tables.lengths_table(found)) in PAGE.read_text("utf-8")
+    assert "\n".join(trial_tables.strategies_table(found[SHORT], "cub200")) in RESULTS_PAGE.read_text("utf-8")
+
+
+def test_a_folder_prints_its_arms_and_their_differences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "results" / "trial-longer" / "cifar100"
+    folder.mkdir(parents=True)
+    for arm, average in (("tied", 50.0), ("own", 52.0), ("RESA-R", 51.0)):
+        for seed in (0, 1):
+            sums = {"average": average + seed, "base": [60.0], "new": [20.0 + seed]}
+            told = {"metrics": {"sum": sums, "B": sums, "C": sums}, "macs": 2e14}
+            file = folder / f"kt_rcnet-small-{arm}_read_outsmall_lengthpaper-seed{seed}.json"
+            file.write_text(json.dumps(told), "utf-8")
+    monkeypatch.setattr("sys.argv", ["trial_tables.py", str(folder)])
+    trial_tables.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "### (files `trial-longer`, read-out `small`, length `paper`)"
+    gained = "+2.00 (+2.00 … +2.00)"
+    assert f"| own | 2 | 52.50 ± 0.71 | {gained} | 52.50 ± 0.71 | {gained} | 20.50 ± 0.71 | 0.2000 |" in lines
+    assert any(line.startswith("| RESA-R − own | 2 | -1.00 (-1.00 … -1.00) |") for line in lines)
+    page = "\n".join([f"#### Longer {lines[0][4:]}", lines[1], "|---|", "| old |", "", "rest"])
+    written = trial_tables.written(page, folder)
+    assert "old" not in written
+    assert written.endswith("\n\nrest")
+
+
+FOLDERS = {"encoders": "trial-encoder", "half": "trial-encoder-half"}  # others: the map
+
+
+def told(claim: str) -> str:
+    """The interval of "arm - other, part" or "arm: sum - B, part", on the map, with read-out `small` or on encoders."""
+    pair, part, *where = claim.split(", ")
+    name = next((folder for word, folder in FOLDERS.items() if word in where), "trial")
+    arms = trial_tables.read(folder_of(name))["small" if "small" in where else "paper", "short"]
+    branch, metric = {**trial_tables.PARTS, "new of C": ("C", "new")}[part]
+    if ": " in pair:
+        runs = arms[pair.split(":")[0]]
+        own, other = (trial_tables.values(runs, one, metric) for one in ("sum", "B"))
+    else:
+        own, other = (trial_tables.values(arms[arm], branch, metric) for arm in pair.split(" - "))
+    return gap(own, other).replace("-", "−")
+
+
+ENDS = ("sum", "base", "new")
+CLAIMS = {  # rows of the claims on docs/results.md, and the intervals in them
+    "two relations beat one": ("tied: sum - B, sum, encoders", "tied: sum - B, sum"),
+    "RESA helps, over nothing": (
+        "RESA-R - tied, sum",
+        "RESA-R - tied, sum, small",
+        *(f"RESA-R - tied, {part}, encoders" for part in ENDS),
+    ),
+    "RESA makes C alone better": tuple(f"RESA-R - tied, C alone{where}" for where in ("", ", small", ", encoders")),
+    "RESA helps, over as much training otherwise": (
+        *(f"RESA-R - {control}, sum" for control in ("conventional", "means", "rotation")),
+        *(f"RESA-R - conventional, {part}, encoders" for part in ENDS),
+        *(f"RESA-R - {control}, sum, encoders" for control in ("rotation", "own")),
+    ),
+    "RESA > PIL > RESS": (
+        *(f"{pair}, {part}" for pair in PAIRS for part in ("C alone", "sum")),
+        "RESA-R - RESS, sum, small",
+        "PIL - RESS, sum, small",
+    ),
+    "RESA > meta-learning": (
+        "RESA-R - Meta-learning, sum",
+        "RESA-R - Meta-learning, sum, small",
+        "RESA-R - Meta-learning, C alone, small",
+    ),
+    "rotation beats MixUp and CutMix": ("RESA-R - RESA-M, sum", "RESA-R - RESA-C, sum"),
+    "the local loss raises the accuracy of new classes": (
+        "RESA-R - RESS, new",
+        "RESA-R - RESS, new of C",
+        "RESA-R - RESS, new, small",
+        "RESA-R - tied, new, small",
+        "PIL - tied, new, small",
+    ),
+}
+
+
+def both(*claims: str) -> tuple[str, ...]:
+    """With either read-out."""
+    return tuple(f"{claim}{read}" for claim in claims for read in ("", ", small"))
+
+
+CLAIMS_OF_MAPS = {  # likewise on docs/trial.md
+    "two relations beat one (B + C tied, minus B alone)": ("tied: sum - B, sum",),
+    "RESA helps, over nothing": both("RESA-R - tied, sum", "RESA-R - tied, C alone"),
+    "RESA helps, over as much conventional training": both("RESA-R - conventional, sum"),
+    "… over batches against class means": both("RESA-R - means, sum"),
+    "… over the same with rotated classes (`rotation`)": both("RESA-R - rotation, sum"),
+    "RESA > PIL > RESS": (*CLAIMS["RESA > PIL > RESS"], "RESA-R - PIL, sum, small"),
+    "rotated twins beat MixUp and CutMix": both("RESA-R - RESA-M, sum", "RESA-R - RESA-C, sum"),
+    "RESA > meta-learning †": CLAIMS["RESA > meta-learning"],
+    "the local loss raises new-class accuracy (RESA against RESS)": (
+        *both("RESA-R - RESS, new"),
+        "RESA-R - RESS, new of C",
+    ),
+    "RESA raises new-class accuracy, over nothing": (
+        *both("RESA-R - tied, new"),
+        "PIL - tied, new, small",
+        "RESA-R - tied, new of C, small",
+    ),
+}
+
+
+def claim_row(page: Path, claim: str) -> str:
+    (row,) = [line for line in page.read_text("utf-8").splitlines() if line.startswith(f"| {claim} |")]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("page", "claim", "differences"),
+    [(RESULTS_PAGE, *item) for item in CLAIMS.items()] + [(PAGE, *item) for item in CLAIMS_OF_MAPS.items()],
+)
+def test_the_intervals_of_every_claim_were_measured(page: Path, claim: str, differences: tuple[str, ...]) -> None:
+    """All that are meant stand in the row, and no other."""
+    intervals = re.findall(r"[+−]\d+\.\d\d \([^()]* … [^()]*\)", claim_row(page, claim))
+    assert {told(one) for one in differences} == set(intervals)
+
+
+def test_the_claim_about_length_has_the_paired_differences() -> None:
+    row = claim_row(RESULTS_PAGE, "RESA helps more the longer it is trained")
+    (resa,) = [line for line in trial_tables.lengths_table(trial_tables.read(FILES)) if line.startswith("| RESA-R")]
+    _, pairs, *gaps = [cell.strip().replace("-", "−") for cell in resa.strip("|").split("|")]
+    assert [one for one in gaps if one not in row] == []
+    assert f"not shown (n = {pairs})" in row
+
+
+def test_the_readme_tells_what_the_trial_found() -> None:
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    claims = ("conventional - tied, sum, encoders", "RESA-R - tied, sum", "rotation - tied, sum")
+    control, resa, best = (f"{float(told(claim).split()[0]):.1f}" for claim in claims)
+    plain, whole = (told(f"RESA-R - tied, sum, {where}").split()[0] for where in ("small", "encoders"))
+    assert f"{float(whole):.1f} over nothing (n = 3; a control {control}); on a map {resa} by" in text
+    assert f"by the paper's read-out (a control {best}), {plain} by that of" in text
+    assert "(+" in told("RESA-R - tied, sum, encoders")  # a sure gain
+
+
+WITHOUT_RESA, WITH_RESA = "complement-conventional/cifar100", "views-flip/cifar100"
+TABLE_4 = {  # the columns of Table 4: the runs whose f2 is trained without RESA, and with it
+    "miniImageNet, n = 1": ((), ("epochs-16/mini_imagenet/kt_rcnet-small-seed0",)),
+    "CIFAR-100, n = 3": tuple(
+        tuple(f"trial-encoder/cifar100/kt_rcnet-small-{arm}_read_outpaper_lengthshort-seed{seed}" for seed in range(3))
+        for arm in ("conventional", "RESA-R")
+    ),
+    "CIFAR-100, n = 1": ((), ("start-f1/cifar100/kt_rcnet-small-seed0",)),
+    "CIFAR-100, two nets, n = 1": tuple((f"{place}/kt_rcnet-small-seed0",) for place in (WITHOUT_RESA, WITH_RESA)),
+}
+
+
+def average_of(names: Sequence[str], branch: str) -> str:
+    runs = [json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in names]
+    return f"{mean(run['metrics'][branch]['average'] for run in runs):.2f}" if runs else "–"
+
+
+def test_table_4_was_measured() -> None:
+    text = RESULTS_PAGE.read_text("utf-8").split("**Table 4**")[1].split("**Table 5**")[0]
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    head, _, *body = lines
+    columns = {title: {row[0]: row[at] for row in body} for at, title in enumerate(head) if title}
+    assert columns.pop("published") == {row.name: f"{row.avg:.2f}" for row in published("mini_imagenet").study_rows}
+    assert columns.keys() == TABLE_4.keys()
+    for title, (plain, resa) in TABLE_4.items():
+        found = {"B": average_of(resa, "B"), "C": average_of(plain, "C"), "B+C": average_of(plain, "sum")}
+        assert columns[title] == found | {"C+RESA": average_of(resa, "C"), "B+C+RESA": average_of(resa, "sum")}, title
 
 
 def test_the_verdict_on_as_much_training_names_every_control() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from commands import Fscil
 from fscil.errors import FscilError
-from fscil.experiments.cells import cells, only, part
+from fscil.experiments import specs
+from fscil.experiments.cells import cells, check_changes, only, part
 from small_experiments import spread_out, written
 
 HEAD = 'dataset = "cifar100"\nmethod = "kt_rcnet"\n'
@@ -115,6 +116,10 @@ def test_parts_are_every_nth_cell_and_together_all(tmp_path: Path) -> None:
         (["main", "--set", "pixel=3"], "unknown setting 'pixel' in --set: did you mean 'pixels'?"),
         (["lambdas", "--set", "local_weight=2"], "differ in local_weight; take --only local_weight=…"),
         (["draws", "--set", "shots_seed=3"], "the cells of draws differ in shots_seed; omit it"),
+        (["strategies", "cub200", "--set", "complement=tied"], "arm 'tied' of strategies is made by"),
+        (["strategies", "--only", "arm=RESS,RESA-R", "--set", "local_weight=1"], "arm 'RESS' of strategies is made by"),
+        (["ablation", "--only", "arm=C", "--set", "complement=resa"], "arm 'B+C' of ablation is made by its own"),
+        (["main", "--set", "nets=1"], "choose arms that do not set it by --only arm=…"),
         (["main", "--set", "pixels"], "--set pixels is no NAME=VALUE"),
         (["main", "--set", "pixels=many"], 'pixels = "many" is not a whole number'),
         (["main", "--only", "arms=joint"], "there is no 'arms' in this experiment; did you mean 'arm'?"),
@@ -128,6 +133,27 @@ def test_a_command_is_refused_in_one_sentence(tokens: list[str], complaint: str,
     assert complaint in outcome.err
     assert outcome.err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "wishes", "changes"),
+    [
+        ("trial", ["arm=RESA-R,tied"], {"start": "weights", "start_weights": "net.safetensors"}),
+        ("trial", [], {"views": "one", "transfer.epochs": 2, "shrinkage": 1.0, "new_bonus": 0.0, "pixels": 160}),
+        ("trial", [], {"trains": "encoder", "held_out": 1, "complement_weight": 1.0}),
+        ("trial", ["length=short"], {"transfer.lr": 1e-4}),  # of rate-0, which a map omits
+        ("strategies", ["arm=RESA-R"], {"global_weight": 1.0}),
+    ],
+)
+def test_what_no_chosen_arm_sets_may_be_set(
+    name: str, wishes: list[str], changes: dict[str, object], tmp_path: Path
+) -> None:
+    experiment = specs.load(name)
+    chosen = only(spread_out(experiment, tmp_path, changes=changes), wishes)
+    check_changes(experiment, chosen, changes)
+    assert {(key, getattr(r.run.config, key)) for r in chosen for key in changes if "." not in key} == {
+        (key, value) for key, value in changes.items() if "." not in key
+    }
 
 
 def test_a_file_with_the_name_of_a_shipped_experiment_is_refused(fscil_command: Fscil) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fscil.data import Protocol
-from fscil.experiments.differences import METRICS, Line, independent, paired, published_average
+from fscil.experiments.differences import METRICS, Line, independent, latex, paired, published_row
 from fscil.experiments.figures import drawn
 from fscil.metrics import Spread, paired_difference
 
@@ -50,7 +50,8 @@ def test_published_numbers_stand_beside_the_papers_sessions_alone(
 ) -> None:
     run = SimpleNamespace(dataset="cifar100", protocol=Protocol(**changes))
     reading = SimpleNamespace(arm=SimpleNamespace(published="kt_rcnet"), run=run, repetition=repetition)
-    assert published_average(reading) == (69.24 if beside else None)
+    row = published_row(reading)
+    assert (row.avg if row else None) == (69.24 if beside else None)
 
 
 def test_one_axis_at_several_choices_is_drawn_as_curves() -> None:
@@ -65,6 +66,8 @@ def test_one_axis_at_several_choices_is_drawn_as_curves() -> None:
             pairs=0,
             gaps={},
             published=None,
+            sessions=[70.0, 60.0 + stop],
+            published_sessions=[74.0, 69.0] if (arm, stop) == ("RESA-R", 4) else (),
         )
         for arm in ("conventional", "RESA-R")
         for stop in (2, 4)
@@ -73,8 +76,28 @@ def test_one_axis_at_several_choices_is_drawn_as_curves() -> None:
     axes = {"stop_after": (2, 4)}
     places = {**axes, "read_out": ("paper", "small")}
     experiment = SimpleNamespace(axes=axes, places=places, arms=("conventional", "RESA-R"))
-    shown = drawn(experiment, lines)["figure"].axes[0].lines
+    planes = drawn(experiment, lines)["figure"].axes
+    assert [plane.get_title() for plane in planes] == [
+        *("Avg", "base", "new"),
+        *(
+            f"{arm}, read_out {read}: after each session"
+            for arm in ("conventional", "RESA-R")
+            for read in ("paper", "small")
+        ),
+    ]
+    after = {line.get_label(): [*line.get_ydata()] for line in planes[3].lines}
+    assert after == {"2": [70, 62], "4": [70, 64]}
+    assert [line.get_label() for line in planes[-1].lines] == ["2", "4", "4, published"]
+    shown = planes[0].lines
     assert [line.get_label() for line in shown] == [
         f"{arm}, read_out {read}" for arm in ("conventional", "RESA-R") for read in ("paper", "small")
     ]
     assert all([*line.get_xdata()] == [2, 4] and [*line.get_ydata()] == pytest.approx([52, 54]) for line in shown)
+
+
+@pytest.mark.parametrize("name", ["topic †", "cosine"])
+def test_a_dagger_in_latex_has_a_legend(name: str) -> None:
+    line = Line(name, name, {}, "", 1, dict.fromkeys(METRICS, Spread(50.0, nan)), 0, {}, None)
+    told = latex([line])
+    assert told.startswith("% needs")
+    assert ("$^\\dagger$ in part a reconstruction: what neither the paper" in told) == ("†" in name)

@@ -210,8 +210,8 @@ def test_a_base_that_methods_share_counts_once_and_what_is_not_counted_is_told(f
     assert shared == {"cosine-paper": 0, "cosine-paper-two_nets": 0, "joint-paper": 1, "finetune-paper": 0}
     assert "All sessions; what cells share counts once" in outcome.out
     assert "Not counted" not in outcome.out
-    topic = experiment(fscil_command, TWO_METHODS.replace('"finetune"', '"topic"'), "--plan")
-    assert "Not counted: later sessions of topic, which are known when they begin." in topic.out
+    trained = TWO_METHODS.replace('"finetune"', '"kt_rcnet"\ntrains = "map"\nway = 2')
+    assert "Not counted: the steps of a map" in experiment(fscil_command, trained, "--plan", name="other").out
 
 
 def test_without_a_name_the_experiments_are_listed(fscil_command: Fscil) -> None:
@@ -243,6 +243,13 @@ def test_a_budget_does_not_pay_for_what_other_cells_have_left(
     for question in (["--plan"], ["--budget", 0]):
         experiment(fscil_command, BONUSES, "--seeds", 1, "--only", "arm=some", *question)
         assert paid[-1] == ["none"]
+
+
+def test_seeds_can_be_chosen(fscil_command: Fscil) -> None:
+    planned = experiment(fscil_command, BONUSES, "--seeds", 2, "--only", "seed=1", "--plan").out
+    assert planned.count("seed 1") == 2
+    assert "seed 0" not in planned
+    assert "seed is never '2' here" in experiment(fscil_command, BONUSES, "--seeds", 2, "--only", "seed=2").err
 
 
 def test_settings_of_the_command_reach_every_cell_and_belong_to_the_folder(fscil_command: Fscil) -> None:

@@ -42,7 +42,14 @@ def test_examples_are_hits_and_misses_of_four_old_and_four_new_classes() -> None
     assert [example.truth == example.answer for example in shown] == [True, True, False, False] * 2
     assert len({example.truth for example in shown}) == 8
     right = examples({"truth": truth, "predicted": truth}, {label: label // 10 for label in range(20)})
-    assert [example.truth == example.answer for example in right] == [True] * 4  # nothing was missed
+    assert [example.truth == example.answer for example in right] == [True] * 8  # nothing was missed
+    assert [example.new for example in right] == [False] * 4 + [True] * 4
+    assert len({example.truth for example in right}) == 8
+    one = np.where(truth == 1, 3, truth)  # an old class is never named right, all others always
+    mixed = examples({"truth": truth, "predicted": one}, {label: label // 10 for label in range(20)})
+    assert [example.truth == example.answer for example in mixed] == [True, True, True, False, *[True] * 4]
+    wrong = examples({"truth": truth, "predicted": truth + 1}, {label: label // 10 for label in range(20)})
+    assert [example.truth == example.answer for example in wrong] == [False] * 8
 
 
 @pytest.mark.parametrize(
@@ -58,6 +65,17 @@ def test_what_is_no_run_is_named(tokens: list[str], complaint: str, fscil_comman
 
 def test_a_run_without_two_relations_or_states_is_refused(fscil_command: Fscil) -> None:
     one = execute(tiny_experiment(Path("mine"), "cosine"))
-    assert "cosine has not two relations; take a run of kt_rcnet" in fscil_command("experiment", "gradcam", one).err
+    two = execute(tiny_experiment(Path("two"), "cosine", {"nets": 2}))
+    for run in (one, two):
+        outcome = fscil_command("experiment", "gradcam", run)
+        assert "cosine has no complementary relation; take a run of kt_rcnet" in outcome.err
     quick = execute(tiny_experiment(Path("quick"), keeps_states=False))
     assert "keeps no state of session 3" in fscil_command("experiment", "gradcam", quick).err
+
+
+def test_a_run_of_other_images_is_refused(fscil_command: Fscil, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = execute(tiny_experiment(Path("mine")))
+    monkeypatch.setattr("fscil.data.sessions.Benchmark.fingerprint", lambda _: "of other images")
+    outcome = fscil_command("experiment", "gradcam", run, "--root", "elsewhere")
+    assert outcome.code == 2
+    assert "was measured on other images than elsewhere holds now: give the folder of those" in outcome.err

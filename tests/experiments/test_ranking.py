@@ -42,7 +42,7 @@ def test_each_line_is_compared_with_the_next_below_it(monkeypatch: pytest.Monkey
     assert (first.above, first.below, first.pairs) == ("a", "b", 3)
     assert first.gaps["Avg"].mean == pytest.approx((10 + 9.8 + 10) / 3)
     assert (second.above, second.below) == ("b", "c")
-    assert (first.apart, second.apart) == (True, False)
+    assert (first.order, second.order) == (("a", "b"), None)
     assert sentences([first, second]) == [
         "By Avg can be told apart: a is above b.",
         "Cannot be told apart: b and c.",
@@ -51,7 +51,7 @@ def test_each_line_is_compared_with_the_next_below_it(monkeypatch: pytest.Monkey
 
 def test_with_one_seed_nothing_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     found = ranked(monkeypatch, ("a", (90.0,)), ("b", (10.0,)))
-    assert not found[0].apart
+    assert found[0].order is None
     assert sentences(found) == ["n = 1: nothing can be told apart, so the order is not stated. More seeds would tell."]
     assert "| a | b | 1 | +80.00 |" in ranking.markdown(found)
 
@@ -60,6 +60,13 @@ def test_only_repetitions_that_both_have_make_pairs(monkeypatch: pytest.MonkeyPa
     (pair,) = ranked(monkeypatch, GOOD, ("b", (50.0, 51.0)))
     assert pair.pairs == 2
     assert sentences([Neighbours("a", "b", 0, {})])[0].startswith("n = 1")
+
+
+def test_a_line_that_is_above_by_a_repetition_of_its_own_is_below_by_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    (pair,) = ranked(monkeypatch, ("a", (50.0, 51.0, 52.0, 99.0)), ("b", (51.0, 52.1, 53.0)))
+    assert (pair.above, pair.below, pair.pairs) == ("a", "b", 3)
+    assert pair.gaps["Avg"].high < 0
+    assert sentences([pair]) == ["By Avg can be told apart: b is above a."]
 
 
 def test_arms_are_ranked_at_each_point(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """Every shipped experiment expands to the cells of its table or figure, and runs on the tiny benchmark."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy
 
 import pytest
 import torch
@@ -10,8 +12,10 @@ from apart import always_tiny  # noqa: F401 (fixture)
 from fscil import methods
 from fscil.data.images import TensorImages
 from fscil.data.sessions import Session
+from fscil.errors import FscilError
 from fscil.experiments import budget, folder, schedule, specs
 from fscil.experiments.cells import cells, only
+from fscil.experiments.differences import published_row
 from fscil.methods.shared.base import DECIDED_BY
 from fscil.nn import encoders
 from fscil.nn.encoders import Encoder
@@ -21,7 +25,7 @@ from small_experiments import BRIEF, OF_METHOD, small, spread_out
 
 # readings and cells with one seed
 SIZES = {
-    "ablation": (5, 2),
+    "ablation": (8, 4),
     "compare": (18, 18),
     "draws": (30, 30),
     "lambdas": (25, 25),
@@ -30,7 +34,7 @@ SIZES = {
     "orders": (10, 10),
     "shots": (12, 12),
     "strategies": (10, 10),
-    "trial": (44, 44),
+    "trial": (66, 66),
     "trial_length": (16, 16),
     "way_shot": (25, 25),
 }
@@ -61,6 +65,18 @@ def test_published_rows_named_by_an_arm_exist(name: str) -> None:
     assert named <= {row.name for row in rows}
 
 
+@pytest.mark.parametrize("name", ["shots", "draws", "orders", "later_orders"])
+def test_the_published_row_stands_beside_five_shots(name: str, tmp_path: Path) -> None:
+    readings = only(spread_out(specs.load(name), tmp_path), ["arm=kt_rcnet"])
+    beside = [r for r in readings if published_row(r)]
+    assert beside == [r for r in readings if r.run.protocol.shots in (None, 5)] != []
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_it_shows_reads_as_a_part_of_the_paper(name: str) -> None:
+    assert re.fullmatch(r"|(Tables?|Figure) [1-5]( to [1-5]| \([a-c]\)( and \([a-c]\))?)?", specs.load(name).shows)
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_an_experiment_runs_tiny(name: str, tmp_path: Path) -> None:
     """The first cell of the first two arms, or two cells of an only arm."""
@@ -68,9 +84,8 @@ def test_an_experiment_runs_tiny(name: str, tmp_path: Path) -> None:
     owners = [arm for arm in experiment.arms if not arm.of][:2]
     fewer = tuple(arm for arm in experiment.arms if arm in owners or arm.of in {owner.name for owner in owners})
     short = {"repeats": {key: values[:1] for key, values in experiment.repeats.items()}}
-    recipe = "small" if experiment.recipe else None  # glyphs have no other
     fewer_cells = replace(experiment, arms=fewer, reference="", **short)
-    readings = spread_out(fewer_cells, tmp_path, dataset="glyphs", recipe=recipe)
+    readings = spread_out(fewer_cells, tmp_path, dataset="glyphs")
     runs = cells(readings)
     chosen = [next(reading.run for reading in readings if reading.arm == arm) for arm in owners]
     some = chosen if len(owners) == 2 else runs[:2]
@@ -98,7 +113,7 @@ def test_every_arm_of_the_trial_runs_on_a_map_and_shares_what_f1_sees(tmp_path: 
     assert "| RESA-R, read_out paper, length short | tied, read_out paper, length short | 1 |" in table
 
 
-@pytest.mark.parametrize("dataset", ["cifar100", "cub200", "mini_imagenet"])
+@pytest.mark.parametrize("dataset", ["cifar100", "cub200", "mini_imagenet", "glyphs"])
 def test_class_means_on_the_linear_base_have_the_base_of_icarl(dataset: str, tmp_path: Path) -> None:
     runs = {r.arm.name: r.run for r in spread_out(specs.load("compare"), tmp_path, dataset=dataset)}
     means, icarl = runs["class means on the linear base"].config, runs["icarl"].config
@@ -122,6 +137,44 @@ def test_other_shots_and_later_orders_take_over_the_base_session(name: str, tmp_
     assert all(run.shares_base and run.keeps_features for run in cells(readings))
     given = spread_out(specs.load(name), tmp_path, changes={"weights": "net.safetensors", "base.epochs": 0})
     assert {reading.arm.name for reading in only(given, ())} == {"cosine", "kt_rcnet"}  # no second net without training
+
+
+def test_a_second_net_is_left_out_where_nothing_is_trained(tmp_path: Path) -> None:
+    given = spread_out(specs.load("main"), tmp_path, changes={"weights": "net.safetensors", "base.epochs": 0})
+    assert "cosine, two nets" not in {reading.arm.name for reading in only(given, ())}
+    assert "cosine, two nets" in {reading.arm.name for reading in only(spread_out(specs.load("main"), tmp_path), ())}
+
+
+def test_the_ablation_has_a_control_with_as_many_images(tmp_path: Path) -> None:
+    configs = {r.arm.name: r.run.config for r in spread_out(specs.load("ablation"), tmp_path)}
+    assert configs["B+C"].conventional.batches == "passes"
+    assert configs["B+C, as many images"].conventional.batches == "tasks"
+    assert configs["B+C, tied"].complement == "tied"
+    sizes = {name: (c.transfer.epochs, c.tasks, c.images_of_a_step) for name, c in configs.items()}
+    assert sizes["B+C, as many images"] == sizes["B+C+RESA"]
+
+
+def test_a_base_of_another_folder_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/experiments.md tells: its files are copied to the cache of the new folder."""
+    experiment = small(specs.load("main"))
+
+    def errors(out: Path) -> list[str]:
+        readings = spread_out(experiment, out, dataset="glyphs")
+        chosen = [reading.run for reading in readings if reading.arm.name == "cosine"]
+        return [end.error for end in schedule.in_turn(chosen, lambda run: lambda session: None)]
+
+    assert errors(tmp_path / "first") == [""]
+    bases = list((tmp_path / "first" / "cache").glob("base*.safetensors"))
+    assert len(bases) == 1
+    (tmp_path / "second" / "cache").mkdir(parents=True)
+    copy(bases[0], tmp_path / "second" / "cache")
+
+    def refuse(*_: object) -> None:
+        raise FscilError("a base was trained")
+
+    monkeypatch.setattr("fscil.methods.shared.base.train_classifier", refuse)
+    assert errors(tmp_path / "second") == [""]
+    assert errors(tmp_path / "third") == ["a base was trained"]
 
 
 def test_lengths_of_resa_are_those_of_the_trial(tmp_path: Path) -> None:
@@ -185,6 +238,17 @@ def test_the_trial_of_encoders_is_short_and_has_few_arms_unless_others_are_named
     assert len(only(everything, ["arm=PIL", "length=paper"])) == 3 * 2
 
 
+@pytest.mark.parametrize("dataset", ["cifar100", "cub200"])
+def test_the_last_stage_is_trained_as_a_whole_encoder_is(dataset: str, tmp_path: Path) -> None:
+    whole, last = (
+        only(spread_out(specs.load("trial"), tmp_path, dataset=dataset, changes={"trains": trains}), ())
+        for trains in ("encoder", "last_stage")
+    )
+    assert [(r.arm.name, r.point, replace(r.run.config, trains="encoder")) for r in last] == [
+        (r.arm.name, r.point, r.run.config) for r in whole
+    ]
+
+
 def test_at_rate_0_only_the_statistics_of_batch_norm_change(tmp_path: Path) -> None:
     changes = {**BRIEF, **OF_METHOD["kt_rcnet"], "held_out": 5, "trains": "encoder", "task_pixels": 0}
     del changes["transfer.epochs"], changes["views"]
@@ -238,7 +302,6 @@ def test_the_plan_counts_what_read_outs_and_lengths_share_once(tmp_path: Path) -
                 "later": [],
                 "bases": {"base": "of this digest"},
                 "memory_bytes": 0,
-                "knows_later": True,
             },
             made,
         )

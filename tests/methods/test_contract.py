@@ -21,12 +21,13 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.shared.method import Method, Needs, Prototypical
 from fscil.nn import encoders
+from fscil.nn.arithmetic import set_arithmetic
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingHead
 from fscil.running import protocol
 from fscil.running.devices import Devices
-from fscil.running.planning import encoder_of, stage_macs
+from fscil.running.planning import encoder_of, later_plans, stage_macs
 from fscil.running.runfolder import RunFolder
 from fscil.running.stages import Epoch
 from fscil.running.training import Run
@@ -76,7 +77,7 @@ def build(name: str, changes: dict[str, object] | None = None, precision: torch.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = encoders.build(c.encoder, c.pixels, c.weights).to(memory_format=torch.channels_last)
-        encoder.precision = precision
+        set_arithmetic(encoder, precision, c.winograd)
         return methods.load(variant(name)[0]).Method(c, encoder)
 
 
@@ -239,13 +240,24 @@ def test_the_plan_is_what_the_base_session_computes(learned: Learned) -> None:
     assert planned == (pytest.approx(counted, rel=0.02) if learned.name == "meta_fscil" else counted)
 
 
+@pytest.mark.parametrize("learned", WITH_VARIANTS, indirect=True)
 def test_the_plan_of_later_sessions_is_what_they_compute(learned: Learned) -> None:
-    method = build(learned.name)
-    _, *later = Strict().sessions(method.needs.oracle, method.config.held_out)
-    for session in later:
-        planned = method.plan_new(session)
-        counted = json.loads((learned.folder / f"session-{session.index:02d}.json").read_text())["macs"]
-        assert planned is None or sum(stage_macs(stage, encoder_of(method)) for stage in planned) == counted > 0
+    planned = planned_later(build(learned.name), Strict())
+    assert planned == counted_later(learned.folder)
+    assert len(planned) == 3
+    assert all(macs > 0 for macs in planned)
+
+
+def planned_later(method: Method, benchmark: Benchmark) -> list[int]:
+    """The compute of each later session as planned."""
+    plans = later_plans(method, benchmark)
+    return [sum(stage_macs(stage, encoder_of(method)) for stage in stages) for stages in plans]
+
+
+def counted_later(folder: Path) -> list[int]:
+    """The compute of each later session as a run has counted it."""
+    _, *later = sorted(folder.glob("session-*.json"))
+    return [json.loads(file.read_text())["macs"] for file in later]
 
 
 def test_reads_only_the_images_of_the_session(learned: Learned) -> None:
@@ -401,9 +413,9 @@ def test_official_is_no_less_complete_than_paper(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_comparison_is_offered_where_its_shared_part_ships(name: str) -> None:
-    for dataset in ("cifar100", "cub200", "mini_imagenet"):
+    for dataset in ("cifar100", "cub200", "mini_imagenet", "glyphs"):
         assert "compare" in settings.recipe_names(name, dataset)
-    assert "compare" not in settings.recipe_names(name, "glyphs")
+    assert "compare" not in settings.recipe_names(name, "folder")
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,6 @@ def test_the_classifier_may_have_rows_and_a_rate_of_its_own(
     assert float(moved[1] / moved[0]) == pytest.approx(10, rel=0.02)
 
 
-@pytest.mark.parametrize("recipe", ["paper", "official"])
+@pytest.mark.parametrize("recipe", ["paper", "official", "small", "large", "compare"])
 def test_on_cub200_the_classifier_learns_ten_times_as_fast(recipe: str) -> None:
     assert resolve(f2m.Config, "f2m", "cub200", recipe).head_rate == 10

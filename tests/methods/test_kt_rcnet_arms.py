@@ -4,6 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -158,6 +159,28 @@ def test_a_map_of_the_control_of_means_does_not_ruin_what_features_have_in_commo
         for A in (student.map.A.detach(), torch.eye(16))
     ]
     assert losses[0] < 0.8 * losses[1]
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_the_shares_of_devices_are_a_whole_batch_of_a_map(
+    base: Session, new_run: Callable[[], Run], turned: bool
+) -> None:
+    """A turned batch of odd size is cut in two by its rows, which are twice its images."""
+    method, run = untrained(trains="map", complement="rotation", way=3, tasks=1), new_run()
+    method.weight_computing(method.branches[1], base, run)
+    student = _kt_rcnet_students.Mapped(method, base, run)
+    epoch = SimpleNamespace(start=0, rng=lambda purpose, step: torch.Generator().manual_seed(len(purpose)))
+
+    def mean(rank: int, world: int) -> tuple[int, float]:
+        """Size of a share, and its weighted mean of something in which images differ."""
+        student.run = SimpleNamespace(rank=rank, world=world)
+        (batch,) = student.batches(epoch, turned)
+        return len(batch.rows), float(batch.weight * batch.features.detach().norm(dim=1).mean())
+
+    whole, shares = mean(0, 1), [mean(rank, 4) for rank in range(4)]
+    assert sum(count for count, _ in shares) == whole[0] == 30
+    assert len({count for count, _ in shares}) == 2
+    assert sum(value for _, value in shares) / 4 == pytest.approx(whole[1], rel=1e-5)
 
 
 @pytest.mark.parametrize("synthesis", ["rotate", "mixup", "cutmix"])
@@ -390,13 +413,18 @@ def test_a_start_that_would_secretly_be_f1_is_refused(tiny: Benchmark, tmp_path:
     ("settings", "sentence"),
     [
         ({"start": "weights"}, "--weights"),
-        ({"whiten_first": True}, "--shrinkage"),
         ({"feature_dropout": 1.0}, "feature_dropout"),
     ],
 )
 def test_settings_that_contradict_are_refused(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises((FscilError, ValueError), match=sentence):
         replace(CONFIG, **settings)
+
+
+def test_nothing_can_be_whitened_first_without_whitening(tiny: Benchmark) -> None:
+    with pytest.raises(FscilError, match="whiten_first whitens by --shrinkage"):
+        untrained(whiten_first=True).check(tiny)
+    untrained(whiten_first=True, shrinkage=0.5).check(tiny)
 
 
 # ---- read-out --------------------------------------------------------------------------------------------------------

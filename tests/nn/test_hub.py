@@ -93,6 +93,16 @@ def test_a_damaged_cache_is_noticed(local_hub: Hub) -> None:
     encoders.build("small_vit", 160, "pretrained")
 
 
+def test_weights_of_another_net_are_named_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HUB, "small_vit", SMALL)
+    with stand_in(save({"cls_token": torch.zeros(1)})) as server:
+        point_to(server.address, tmp_path, monkeypatch)
+        with pytest.raises(FscilError, match=r"is damaged or .* cannot read it as test_vit\.r160_in1k;") as said:
+            encoders.build("small_vit", 160, "pretrained")
+    assert "delete it and try again, update timm, or give a local file with --weights" in str(said.value)
+    assert "state_dict" not in str(said.value)
+
+
 def test_without_a_network_one_sentence_comes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HUB, "small_vit", SMALL)
     point_to("http://127.0.0.1:9", tmp_path, monkeypatch)

@@ -53,7 +53,8 @@ def test_every_encoder_is_tested_here() -> None:
     shipped = {
         name for name, make in encoders.BUILDERS.items() if make.__module__.startswith("fscil.")
     }  # not the tests' own
-    assert shipped <= {*DIMENSIONS, "efficientnet_lite0_layout"}  # test_pretrained.py has that one
+    layouts = {f"efficientnet_lite{number}_layout" for number in range(3)}  # test_pretrained.py has these
+    assert shipped <= {*DIMENSIONS, *layouts}
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)
@@ -381,9 +382,10 @@ def test_state_goes_into_a_bank_of_any_size_and_learning_goes_on() -> None:
 # ---- branches ------------------------------------------------------------------------------------------------------
 
 
-def test_test_views_are_the_image_its_mirror_image_and_both_shifted() -> None:
+def test_test_views_are_the_image_its_mirror_image_and_both_shifted_or_its_negative() -> None:
     x = torch.arange(9.0).view(1, 1, 3, 3)
-    assert [len(test_views(x, views)) for views in ("one", "flip", "flip+shift")] == [1, 2, 6]
+    assert [len(test_views(x, views)) for views in ("one", "flip", "flip+shift", "negative")] == [1, 2, 6, 2]
+    assert torch.equal(test_views(x, "negative")[1], -x)
     assert torch.equal(test_views(x, "flip")[1], x.flip(-1))
     centres = [view[0, 0, 1, 1].item() for view in test_views(x, "flip+shift")]
     assert centres == [4, 0, 8, 4, 0, 8]
@@ -462,6 +464,13 @@ def test_three_steps_already_level_the_singular_values() -> None:
     assert values.max() / values.min() < 2
 
 
+def test_orthogonalising_in_bfloat16_comes_as_close() -> None:
+    matrix = torch.randn(32, 90, generator=torch.Generator().manual_seed(0))
+    exact, coarse = orthogonalise(matrix), orthogonalise(matrix, precision=torch.bfloat16)
+    assert coarse.dtype == torch.float32
+    assert 0 < (coarse - exact).norm() < 0.05 * exact.norm()
+
+
 def test_muon_takes_the_convolutions_and_sgd_the_rest() -> None:
     shapes = {
         (8, 4, 3, 3): True,
@@ -477,7 +486,9 @@ def test_muon_takes_the_convolutions_and_sgd_the_rest() -> None:
 
 def test_muon_step_is_an_orthogonal_step_from_a_weight_of_fixed_norm() -> None:
     kernel = nn.Parameter(torch.randn(6, 5, 3, 3, generator=torch.Generator().manual_seed(0)))
-    optimiser = Muon([kernel], lr=0.1, rest_lr=0.0, momentum=0.0, rest_momentum=0.0, weight_decay=0.0)
+    optimiser = Muon(
+        [kernel], lr=0.1, rest_lr=0.0, momentum=0.0, rest_momentum=0.0, weight_decay=0.0, precision=torch.float32
+    )
     start = kernel.detach() * 6**0.5 / kernel.detach().norm()
     kernel.grad = torch.randn(kernel.shape, generator=torch.Generator().manual_seed(1))
     optimiser.step()
@@ -491,7 +502,9 @@ def test_muon_with_rate_0_moves_nothing_but_keeps_norms_in_a_step_of_rate_0() ->
     for lr in (0.0, 0.1):
         kernel = nn.Parameter(torch.randn(6, 5, 3, 3, generator=torch.Generator().manual_seed(0)))
         start = kernel.detach().clone()
-        optimiser = Muon([kernel], lr=lr, rest_lr=0.0, momentum=0.6, rest_momentum=0.0, weight_decay=0.0)
+        optimiser = Muon(
+            [kernel], lr=lr, rest_lr=0.0, momentum=0.6, rest_momentum=0.0, weight_decay=0.0, precision=torch.float32
+        )
         optimiser.param_groups[0]["lr"] = 0.0
         kernel.grad = torch.ones_like(kernel)
         optimiser.step()
@@ -501,7 +514,9 @@ def test_muon_with_rate_0_moves_nothing_but_keeps_norms_in_a_step_of_rate_0() ->
 
 def test_the_rest_follows_sgd_with_nesterov_momentum() -> None:
     ours, theirs = (nn.Parameter(torch.tensor([1.0, -2.0, 0.5])) for _ in range(2))
-    muon = Muon([ours], lr=9.0, rest_lr=0.1, momentum=0.0, rest_momentum=0.85, weight_decay=0.01)
+    muon = Muon(
+        [ours], lr=9.0, rest_lr=0.1, momentum=0.0, rest_momentum=0.85, weight_decay=0.01, precision=torch.float32
+    )
     sgd = torch.optim.SGD([theirs], lr=0.1, momentum=0.85, weight_decay=0.01, nesterov=True)
     for optimiser, parameter in ((muon, ours), (sgd, theirs)):
         for _ in range(4):
@@ -517,7 +532,15 @@ def test_muon_lowers_the_loss() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
-    optimiser = Muon(net.parameters(), lr=0.1, rest_lr=0.05, momentum=0.6, rest_momentum=0.85, weight_decay=0.0)
+    optimiser = Muon(
+        net.parameters(),
+        lr=0.1,
+        rest_lr=0.05,
+        momentum=0.6,
+        rest_momentum=0.85,
+        weight_decay=0.0,
+        precision=torch.float32,
+    )
     losses = []
     for _ in range(20):
         loss = F.cross_entropy(net(x), y)

@@ -1,9 +1,12 @@
 """Whitening: what differs within classes counts less, as far as the classes agree about it."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fscil.nn.branches import Branch
 from fscil.nn.encoders import Encoder
@@ -28,6 +31,42 @@ def test_the_shrinkage_is_that_of_ledoit_and_wolf_where_classes_are_alike() -> N
     rest = features - torch.stack([features[labels == c].mean(0) for c in range(60)])[labels]
     expected = ledoit_wolf_shrinkage(rest.numpy(), assume_centered=True)
     assert spread(features, labels).shrinkage ** 3 == pytest.approx(float(expected), rel=0.25)
+
+
+@pytest.mark.parametrize("images", [5, 12, 40])
+def test_the_shrinkage_is_that_of_the_classes_covariances(images: int) -> None:
+    """Whichever of the two products of a class is smaller; it has twelve dimensions."""
+    features, labels = clusters(60, images)
+    covariances = torch.stack([features[labels == c].double().T.cov(correction=0) for c in range(60)])
+    S = covariances.mean(0)
+    error = (covariances - S).square().sum() / 60**2
+    distance = (S - S.trace() / 12 * torch.eye(12)).square().sum()
+    assert spread(features, labels).shrinkage ** 3 == pytest.approx(float(error / distance) * 60 / 59, rel=1e-5)
+
+
+def test_no_product_is_larger_than_the_features() -> None:
+    class Largest(TorchDispatchMode):
+        values = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = func(*args, **(kwargs or {}))
+            self.values = max(self.values, made.numel() if isinstance(made, Tensor) else 0)
+            return made
+
+    features, labels = clusters(2, 500)
+    with Largest() as seen:
+        spread(features, labels)
+    assert seen.values == features.numel()
+
+
+def test_nothing_is_asked_of_the_data_where_a_shrinkage_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = clusters(6, 10)
+    expected = whitening(spread(features, labels), 0.3)
+    monkeypatch.setattr("fscil.nn.whitening._shrinkage", None)
+    branch = Branch("B", Encoder(nn.Sequential(), 12, 0, nn.Identity()), "cosine", unit_means=True)
+    branch.whiten(features, labels, 0.3)
+    assert torch.equal(branch.whitening, expected.matrix)
+    assert torch.equal(branch.centre, expected.centre)
 
 
 def test_classes_that_disagree_ask_for_more_shrinkage() -> None:

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from fscil.errors import FscilError
 from fscil.methods import meta_fscil
+from fscil.nn.muon import Muon
 from fscil.running.descent import Descent
 from fscil.running.devices import Devices
 from fscil.running.runfolder import RunFolder
+from fscil.running.stages import Loop
 from fscil.running.training import Run
 from fscil.settings import resolve
 
@@ -147,3 +149,11 @@ def test_each_of_several_devices_goes_on_with_its_own_means_of_statistics(tmp_pa
 def test_steps_outside_of_a_stage_have_no_mean() -> None:
     with pytest.raises(FscilError, match="average 0"):
         resolve(meta_fscil.Config, "meta_fscil", "tiny", "paper", {"inner.average": 0.5})
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_muon_orthogonalises_in_the_precision_of_the_run(silent: Run, precision: str) -> None:
+    silent.precision, net = precision, nn.Conv2d(4, 4, 3)
+    muon = Loop(silent, "base", net, net, Descent(optimizer="muon"), steps=1, stop_after=0).optimiser
+    assert isinstance(muon, Muon)
+    assert muon.precision == getattr(torch, precision)

@@ -174,7 +174,7 @@ def test_a_disk_that_is_full_later_keeps_the_finished_sessions(tmp_path):
 
 
 def test_too_little_memory_is_said_before_anything_is_learned(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "memory_available", lambda: 1000)
+    monkeypatch.setattr(planning, "memory_available", lambda device: 1000)
     experiment = tiny_experiment(tmp_path)
     with refused("GiB", "--recipe small"):
         execute(experiment)

@@ -50,6 +50,19 @@ def test_two_processes_give_the_gradients_of_one(two, what, gradients):
         torch.testing.assert_close(first, alone, rtol=1e-5, atol=1e-5 * float(alone.abs().max()))
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_process_waits_for_all_others_within_a_step(two, rank):
+    """An exchange of a GPU is queued behind its step; a barrier would hold up the host."""
+    barriers = json.loads((two / f"waits-{rank}.json").read_text())["barriers"]
+    assert barriers
+    assert set(barriers) == {"elsewhere"}
+
+
+def test_a_process_waits_for_another_as_long_as_that_may_wait_for_a_base(two):
+    """The first one waits for a base that another run trains, the others for the first."""
+    assert [json.loads((two / f"waits-{rank}.json").read_text())["days"] for rank in (0, 1)] == [7, 7]
+
+
 def test_a_whole_run_finishes_and_only_the_first_process_writes(two):
     first, second = ((two / f"written-{rank}.txt").read_text() for rank in (0, 1))
     assert second == ""
@@ -68,6 +81,8 @@ def test_the_compute_of_all_devices_is_counted(two):
     assert counted["base"]["macs"] == planned["base"]["macs"]
     assert counted["base"]["images"] == planned["base"]["trained"]
     assert counted["RESA"]["macs"] > planned["RESA"]["macs"]  # every device encodes the whole support
+    resa = planned["RESA"]
+    assert counted["RESA"]["images"] == resa["steps"] * (resa["batch"] + resa["support"])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,16 +12,20 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from fakes import GPU, FakeGpu, HostWaits, fake_gpu
+from first_of_two import first_of_two
 from fscil import methods, settings
+from fscil.data import Protocol
 from fscil.data.images import Augment, FileImages, Framing
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods import _kt_rcnet_arms as arms
 from fscil.methods._kt_rcnet_fitted import estimate_statistics
 from fscil.methods._kt_rcnet_students import Encoded, Mapped
+from fscil.methods.shared import base as shared_base
 from fscil.methods.shared.base import Teacher, cosine_net, train_classifier
 from fscil.nn import encoders
-from fscil.nn.winograd import use_winograd
+from fscil.nn.arithmetic import set_arithmetic
+from fscil.nn.distillation import one_vs_all
 from fscil.running.descent import Descent
 from fscil.running.devices import Devices
 from fscil.running.runfolder import RunFolder
@@ -29,7 +34,7 @@ from fscil.running.training import Run
 from fscil.tensors import sent
 from pretend import DEVICE, pretended
 from quick import LEARNS
-from tiny import TINY_RESA
+from tiny import TINY_RESA, tiny_ingredients
 
 ARMS = {
     "resa": {"global_weight": 1.5, "base_relation": 1.0},
@@ -51,6 +56,7 @@ ARMS = {
     "means, some images": {"complement": "means", "row_images": 3, "trains": "last_stage"},
     "rotation": {"complement": "rotation"},
     "rotation, adamw": {"complement": "rotation", "transfer.optimizer": "adamw"},
+    "resa, resnet18": {"encoder": "resnet18", "trains": "last_stage"},
     "map": {"trains": "map"},
     "map, mixup": {"trains": "map", "synthesis": "mixup"},
     "map, conventional": {"trains": "map", "complement": "conventional"},
@@ -67,6 +73,7 @@ AUGMENT = {
     "sgd": {"base.optimizer": "sgd", "base.weight_decay": 1e-4, "base.label_smoothing": 0.1},
     "adamw": {"base.optimizer": "adamw"},
     "a wide net": {"encoder": "fast_large", "winograd": True, "base.turned": 0.5},
+    "resnet18": {"encoder": "resnet18"},
 }
 
 
@@ -93,8 +100,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         yield there
 
 
-def settled(changes: dict[str, object]) -> Any:
-    return settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", "tiny", "small", changes)
+def settled(changes: dict[str, object], dataset: str = "tiny", recipe: str = "small") -> Any:
+    return settings.resolve(methods.load("kt_rcnet").Config, "kt_rcnet", dataset, recipe, changes)
 
 
 def on_gpu(
@@ -102,11 +109,15 @@ def on_gpu(
 ) -> tuple[Any, Session, Run]:
     """An untrained KT-RCNet, the base session and a run, all on the fake GPU."""
     config = settled({**LEARNS, **TINY_RESA, "feature_scale": 1.0, "base.epochs": 2, "tasks": 2, **changes})
+    return built(config, tiny, silent, precision)
+
+
+def built(
+    config: Any, tiny: Benchmark, silent: Run, precision: torch.dtype, name: str = "kt_rcnet"
+) -> tuple[Any, Session, Run]:
     encoder = encoders.build(config.encoder, config.pixels).to(memory_format=torch.channels_last)
-    if config.winograd:
-        use_winograd(encoder)
-    encoder.precision = precision
-    method = methods.load("kt_rcnet").Method(config, encoder).to(GPU)
+    set_arithmetic(encoder, precision, config.winograd)
+    method = methods.load(name).Method(config, encoder).to(GPU)
     run = Run(RunFolder(silent.cache, writable=False), 0, silent.cache, Devices(device=GPU))
     return method, tiny.on(GPU).base(config.held_out), run
 
@@ -119,6 +130,31 @@ def test_a_step_of_the_base_session_never_waits(augment, tiny, silent, gpu):
     train_classifier(method, "base", net, base, method.config.base, run)
     assert len(gpu.losses) == 2 * 5  # two epochs of 150 images in batches of 30
     assert gpu.operations > 500
+
+
+@pytest.mark.parametrize("loss", [None, one_vs_all])
+def test_a_step_of_a_linear_base_session_never_waits(loss, tiny, silent, gpu, monkeypatch):
+    config = settings.resolve(methods.load("icarl").Config, "icarl", "tiny", "small", {**LEARNS, "base.epochs": 2})
+    method, base, run = built(config, tiny, silent, torch.float32, "icarl")
+    monkeypatch.setattr(Run, "cached", lambda run, stage, key, net, make: make())  # digests need values
+    monkeypatch.setattr(shared_base, "prepare", lambda *_: setattr(gpu, "strict", True))  # from the first step on
+    shared_base.fit_linear_classifier(method, method.net, base, run, loss=loss)
+    assert len(gpu.losses) == 2 * 6  # two epochs of 180 images in batches of 30
+    assert gpu.operations > 100
+
+
+def test_a_step_of_one_of_two_devices_never_waits(tiny, silent, gpu, monkeypatch):
+    method, base, run = on_gpu({"base.epochs": 1}, tiny, silent)
+    run = replace(run, devices=first_of_two(monkeypatch, GPU))
+    net = cosine_net(method, method.f1, base, run.rng("head"))
+    gpu.strict = True
+    train_classifier(method, "base", net, base, method.config.base, run)
+    for branch in method.branches:
+        method.weight_computing(branch, base, run)
+    gpu.strict = False
+    monkeypatch.setattr(Encoded, "begin", strictly(Encoded.begin, gpu))
+    arms.complement(method, base, run)
+    assert len(gpu.losses) == 5 + 2 * 2
 
 
 def test_a_step_of_a_taught_net_never_waits(tiny, silent, gpu):
@@ -142,6 +178,46 @@ def test_a_step_of_complementary_learning_never_waits(arm, tiny, silent, gpu, mo
     passes = method.config.complement == "conventional" and arm != "conventional, tasks" and "map" not in arm
     assert len(gpu.losses) == 2 * (5 if passes else 2)  # two epochs of all images or of two tasks
     assert gpu.operations > 100
+
+
+@pytest.fixture(scope="module")
+def in_files(tmp_path_factory) -> Benchmark:
+    """The tiny benchmark, its images in files."""
+    made = tiny_ingredients()
+    folder = tmp_path_factory.mktemp("images")
+
+    def filed(images: Any, part: str) -> FileImages:
+        paths = [folder / f"{part}{i}.png" for i in range(len(images))]
+        for path, pixels in zip(paths, images.pixels, strict=True):
+            Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(path)
+        return FileImages(paths, images.labels)
+
+    train, test = filed(made.train, "train"), filed(made.test, "test")
+    return Benchmark("tiny", replace(made, train=train, test=test), Protocol())
+
+
+FEW = {"base.epochs": 2, "base.batch": 75, "transfer.epochs": 2, "tasks": 2, "way": 4, "shot": 5, "query": 6}
+
+
+@pytest.mark.parametrize("recipe", ["small", "paper", "official"])
+def test_a_step_on_images_in_files_never_waits(recipe, in_files, silent, gpu, monkeypatch):
+    """As the recipes of CUB-200 have it: other processes decode and crop, what follows is on the device."""
+    config = settled({**FEW, "pixels": 32, "base.pixels": (24, 32), "held_out": 5}, "cub200", recipe)
+    assert config.encoder == "resnet18"
+    method, base, run = built(config, in_files, silent, torch.bfloat16)
+    assert isinstance(base.train, FileImages)
+    assert base.train.workers > 0
+    net = cosine_net(method, method.f1, base, run.rng("head"))
+    gpu.strict = True
+    train_classifier(method, "base", net, base, config.base, run)
+    for branch in method.branches:
+        method.weight_computing(branch, base, run)
+    assert len(gpu.losses) == 2 * 2  # two epochs of 150 images in batches of 75
+    gpu.strict = False
+    monkeypatch.setattr(Encoded, "begin", strictly(Encoded.begin, gpu))
+    arms.complement(method, base, run)
+    assert len(gpu.losses) == 2 * 2 + 2 * 2  # and two of two tasks
+    assert gpu.operations > 1000
 
 
 def strictly(begin: Callable[[Any], None], gpu: FakeGpu) -> Callable[[Any], None]:

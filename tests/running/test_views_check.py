@@ -16,4 +16,5 @@ def test_mirrored_views_are_refused_where_a_mirror_image_is_another_class() -> N
     check_views("one", upright)
     with pytest.raises(FscilError, match="--views one"):
         check_views("flip", upright)
+    check_views("negative", upright)
     check_views("flip", Benchmark("tiny", tiny_ingredients(), Protocol()))

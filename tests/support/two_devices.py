@@ -1,7 +1,10 @@
 """What each of two processes does for test_devices.py: Fabric starts this file a second time for the second process."""
 
+import json
 import sys
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -17,6 +20,7 @@ from fscil.running.descent import Descent
 from fscil.running.devices import Devices, launch
 from fscil.running.experiment import build, execute
 from fscil.running.runfolder import RunFolder
+from fscil.running.stages import Loop
 from fscil.running.training import Run
 
 MEAN = STD = (0.5, 0.5, 0.5)
@@ -65,9 +69,34 @@ def count_writes() -> list[Path]:
     return written
 
 
+def count_barriers() -> list[str]:
+    """Where this process waits for all others: in a step of the optimiser or elsewhere, as where it has written."""
+    waits, places, barrier, descend = [], ["elsewhere"], torch.distributed.barrier, Loop.descend
+
+    def counted(*positional: Any, **named: Any) -> None:
+        waits.append(places[-1])
+        barrier(*positional, **named)
+
+    def descended(loop: Loop, loss: Tensor, done: int) -> None:
+        places.append("step")
+        descend(loop, loss, done)
+        places.pop()
+
+    torch.distributed.barrier, Loop.descend = counted, descended
+    return waits
+
+
+def timeout() -> timedelta:
+    """How long a process waits for another."""
+    connection = torch.distributed.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    limit: timedelta = connection.options._timeout
+    return limit
+
+
 def main(out: Path, task: str, step: int = 0) -> None:
     devices = launch(2)
     if task == "gradients":
+        waits = count_barriers()
         found = {"episode": episode_gradients(devices), "batch": batch_gradients(devices)}
         tensors = {f"{what}.{name}": g.contiguous() for what, grads in found.items() for name, g in grads.items()}
         save_file(tensors, out / f"gradients-{devices.rank}.safetensors")
@@ -75,6 +104,7 @@ def main(out: Path, task: str, step: int = 0) -> None:
         for seed in (0, 1):
             execute(tiny_experiment(out, devices=2, seed=seed))
         (out / f"written-{devices.rank}.txt").write_text("\n".join(map(str, written)))
+        (out / f"waits-{devices.rank}.json").write_text(json.dumps({"barriers": waits, "days": timeout().days}))
     else:
         if step:
             Fate("fscil.running.stages:Loop.after", step).prepare()

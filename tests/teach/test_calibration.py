@@ -150,8 +150,10 @@ def test_the_threshold_can_be_moved_later() -> None:
     moved, fresh = fit([made], [1.0, 0.0], 0.05, 8).at(0.2), fit([made], [1.0, 0.0], 0.2, 8)
     assert moved == fresh
     assert moved.accepted > fit([made], [1.0, 0.0], 0.05, 8).accepted
-    with pytest.raises(FscilError, match="does not know what another threshold would cost"):
-        Calibration(threshold=0.3).at(0.1)
+    with pytest.raises(FscilError, match=r"would cost: an earlier version made it; learn it again$"):
+        Calibration(threshold=0.3, photos=20).at(0.1)
+    with pytest.raises(FscilError, match=r"held out; learn it again from more photos of at least two classes$"):
+        Calibration().at(0.1)  # the same photos would not be enough the next time either
     with pytest.raises(FscilError, match=r"is 1.5, but must lie between 0 and 1"):
         moved.at(1.5)
 

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from albums import picture
 from fscil import Classifier
 from fscil.data import Protocol, glyphs
 from fscil.errors import FscilError
-from fscil.teach.base import choosing
+from fscil.teach.base import choosing, learning
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
+from fscil.teach.lessons.looking import Seen, look
 from packages import installed
 
 
@@ -55,29 +57,53 @@ def test_photos_that_both_name_wrong_decide_nothing() -> None:
 def test_the_encoder_that_wins_is_taken_and_named(won: bool, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     installed("efficientnet_lite0")
 
-    def planted(model: Model, photos: list[object], names: list[object]) -> Tensor:
+    def planted(model: Model, seen: Seen, names: list[object]) -> Tensor:
         return answers(9 if (model.origin.encoder == backbones.LAYOUT) == won else 1, 10)
 
     monkeypatch.setattr(choosing, "rightly_named", planted)
     names = [c for c in "abcd" for _ in range(8)]
     told: list[str] = []
-    model = choosing.model_for("auto", None, 64, "one", [Path("x.png")] * len(names), names, told.append)
+    model = choosing.model_for("auto", None, 64, "one", [Path("x.png")] * len(names), names, told.append).model
     assert model.origin.encoder == taken
+    assert model.branches[0].views == ("negative" if won else "one")
+    asked = choosing.model_for("auto", None, 64, "flip", [Path("x.png")] * len(names), names).model
+    assert asked.branches[0].views == "flip"
     said = [f"{backbones.LAYOUT} suits these photos better than the usual encoder: 90 % and 10 % of 10 named right"]
     assert told == (said if won else [])
+
+
+@pytest.mark.parametrize(
+    ("won", "taken", "views"), [(True, backbones.TWO_LAYOUTS, "negative"), (False, backbones.TWO, "flip")]
+)
+def test_the_best_are_two_encoders_or_two_layouts(
+    won: bool, taken: str, views: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror image of a photo shows the same thing, that of a sign another sign."""
+    installed("efficientnet_lite0")
+    installed("efficientnet_lite2")
+    monkeypatch.setattr(choosing, "rightly_named", lambda model, *_: torch.arange(10) < 1)
+    monkeypatch.setattr(choosing, "clearly_better", lambda rival, usual: won)
+    names = [c for c in "abcd" for _ in range(8)]
+    model = choosing.model_for("best", None, 64, "one", [Path("x.png")] * len(names), names).model
+    assert (model.origin.encoder, model.branches[0].views) == (taken, views)
+    with pytest.raises(FscilError, match="best takes two encoders with their own weights; omit --weights"):
+        choosing.model_for("best", "weights.pt", None, "one", [], [])
+    with pytest.raises(FscilError, match="best chooses the views of a photo as well; omit --views, or name an encoder"):
+        choosing.model_for("best", None, None, "negative", [], [])
 
 
 def test_an_encoder_that_was_named_is_taken_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     installed("efficientnet_lite0")
     monkeypatch.setattr(choosing, "rightly_named", None)
     names = [c for c in "abcd" for _ in range(8)]
-    model = choosing.model_for(backbones.DEFAULT, None, 64, "one", [Path("x.png")] * 32, names, print)
+    model = choosing.model_for(backbones.DEFAULT, None, 64, "one", [Path("x.png")] * 32, names, print).model
     assert model.origin.encoder == backbones.DEFAULT
 
 
-def test_auto_beside_another_encoder_is_refused() -> None:
-    with pytest.raises(FscilError, match="auto chooses one encoder and cannot stand beside others; name them all"):
-        choosing.model_for("auto+efficientnet_lite2", None, None, "one", [], [], print)
+@pytest.mark.parametrize("choice", ["auto", "best"])
+def test_a_choice_beside_another_encoder_is_refused(choice: str) -> None:
+    with pytest.raises(FscilError, match=f"{choice} chooses by itself and cannot stand beside others; name all"):
+        choosing.model_for(f"{choice}+efficientnet_lite2", None, None, "one", [], [], print)
 
 
 def test_characters_are_learned_by_their_layout() -> None:
@@ -87,7 +113,35 @@ def test_characters_are_learned_by_their_layout() -> None:
     photos = [np.ascontiguousarray(drawn.pixels[row].permute(1, 2, 0).numpy()) for row in rows]
     signs = Classifier().fit(photos, [int(drawn.labels[row]) for row in rows])
     assert signs.model_.origin.encoder == backbones.LAYOUT
+    assert {branch.views for branch in signs.model_.branches} == {"negative"}
     assert signs.get_params()["encoder"] == "auto"
+
+
+def test_photos_of_the_trial_are_not_encoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The features of the model that was chosen are taken over: those that looking at all photos anew would give."""
+    installed("efficientnet_lite0")
+    monkeypatch.setattr(choosing, "PHOTOS", 20)
+    photos = [picture(kind, number) for kind in range(4) for number in range(8)]
+    names = [kind for kind in "abcd" for _ in range(8)]
+    model, known = choosing.model_for("auto", None, 64, "one", photos, names)
+    assert len(known) == 20
+    anew = look(model, photos)
+    encoded: list[int] = []
+    embed = Model.embed
+
+    def counted(self: Model, images: Tensor) -> list[Tensor]:
+        encoded.append(len(images))
+        return embed(self, images)
+
+    monkeypatch.setattr(Model, "embed", counted)
+    seen = look(model, photos, known=known)
+    assert sum(encoded) == 12
+    for got, wanted in zip(seen.features, anew.features, strict=True):
+        torch.testing.assert_close(got, wanted)
+    encoded.clear()
+    learning.learn(model, photos, names, "prototypes", known=known)
+    assert sum(encoded) < 12 + 12  # what is left, and a few to see how fast it goes
+    assert model.classes == list("abcd")
 
 
 def test_photos_that_cannot_be_read_choose_nothing(tmp_path: Path) -> None:
@@ -97,7 +151,7 @@ def test_photos_that_cannot_be_read_choose_nothing(tmp_path: Path) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text("no photo")
     names = [file.parent.name for file in files]
-    assert choosing.model_for("auto", None, 64, "one", files, names, print).origin.encoder == backbones.DEFAULT
+    assert choosing.model_for("auto", None, 64, "one", files, names, print).model.origin.encoder == backbones.DEFAULT
     with pytest.raises(FscilError, match=r"none of the 32 photos could be read, the first .*0\.jpg is no picture"):
         Classifier(pixels=64).fit(files, names)
 
@@ -106,5 +160,5 @@ def test_an_encoder_nobody_asked_for_refuses_no_size(monkeypatch: pytest.MonkeyP
     installed("efficientnet_lite0")
     monkeypatch.setattr(choosing, "rightly_named", None)
     names = [c for c in "abcd" for _ in range(8)]
-    model = choosing.model_for("auto", None, 32, "one", [Path("x.png")] * 32, names, print)
+    model = choosing.model_for("auto", None, 32, "one", [Path("x.png")] * 32, names, print).model
     assert (model.origin.encoder, model.framing.pixels) == (backbones.DEFAULT, 32)

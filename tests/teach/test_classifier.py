@@ -78,6 +78,8 @@ def test_transfer_on_features_learns_what_matters() -> None:
     for strength in ("prototypes", "transfer"):
         model = Classifier(encoder=None, strength=strength).fit(X[:160], y[:160])
         assert model.model_.origin.strength == strength
+        gained = [said for said in model.told_ if "% without and" in said]
+        assert len(gained) == (strength == "transfer")
         score[strength] = model.score(X[160:], y[160:])
     assert score["transfer"] > score["prototypes"] + 0.1
 
@@ -194,6 +196,28 @@ def test_unreadable_photos_warn_when_learned_and_stop_a_prediction(fitted: Class
     assert model.predict(paths[:1]).tolist() == ["x"]
     with pytest.raises(FscilError, match=r"nothing was predicted: 1 of 2 photos"):
         model.predict([paths[0], tmp_path / "broken.jpg"])
+
+
+def test_a_class_without_a_readable_photo_is_named(fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "a.fscil")
+    (tmp_path / "broken.jpg").write_text("no photo")
+    model = Classifier.load(tmp_path / "a.fscil")
+    shown = [*photos(tmp_path / "x", 7, range(3)), tmp_path / "broken.jpg", tmp_path / "broken.jpg"]
+    with pytest.warns(UserWarning, match="2 of 5 photos skipped") as warned:
+        model.partial_fit(shown, ["x"] * 3 + ["y", "crow"])
+    named = [str(one.message) for one in warned if "has no photo that could be used" in str(one.message)]
+    assert named == ["class 'y' has no photo that could be used and is skipped"]
+
+
+def test_the_name_of_a_photo_reaches_no_terminal_raw(tmp_path: Path) -> None:
+    shown = photos(tmp_path / "x", 3, range(4))
+    broken = tmp_path / "red\x1b[31m.jpg"
+    broken.write_text("no photo")
+    with pytest.warns(UserWarning, match="1 of 5 photos skipped") as warned:
+        tiny(strength="prototypes").fit([*shown, broken], ["x"] * 5)
+    told = " ".join(str(one.message) for one in warned)
+    assert r"red\x1b[31m.jpg" in told
+    assert "\x1b" not in told
 
 
 def test_asking_before_learning_is_scikit_learns_error() -> None:
@@ -339,11 +363,43 @@ def test_of_several_classes_all_are_corrected_or_none(change: str, fitted: Class
     assert model.model_.photos == fitted.model_.photos
 
 
+def test_names_that_no_command_could_spell_are_refused_in_one_sentence(fitted: Classifier, tmp_path: Path) -> None:
+    """`fscil teach` and folders would make a second class of the same name."""
+    fitted.save(tmp_path / "a.fscil")
+    model, shown = Classifier.load(tmp_path / "a.fscil"), [picture(0, 0), picture(0, 1)]
+    for name, spelt in (("crow ", "crow"), (" none of the crows", "none of the crows"), ("Ko\u0308nig", "K\u00f6nig")):
+        said = f"the class name '{name}' is not spelt as commands and folders spell it; give '{spelt}', which"
+        for attempt in (
+            lambda name=name: tiny(strength="prototypes").fit(shown, ["a", name]),
+            lambda name=name: Classifier(encoder=None).fit(np.eye(2), ["a", name]),
+            lambda name=name: model.partial_fit(shown, [name] * 2),
+            lambda name=name: model.correct(shown, [name] * 2),
+            lambda name=name: model.unteach(shown, [name] * 2),
+            lambda name=name: model.forget(name),
+            lambda name=name: model.rename(name, "rook"),
+            lambda name=name: model.rename("crow", name),
+        ):
+            with pytest.raises(FscilError, match=said):
+                attempt()
+    assert model.classes_.tolist() == fitted.classes_.tolist()
+    model.model_.names[0] = "crow "  # of a model that was made before such names were refused
+    assert model.rename("crow ", "crow").classes_.tolist() == fitted.classes_.tolist()
+
+
 def test_transform_gives_the_features_that_are_compared(fitted: Classifier) -> None:
     shown = [picture(0, 50), picture(1, 50)]
     features = fitted.transform(shown)
     assert features.shape == (2, fitted.model_.branches[0].encoder.dim)
     np.testing.assert_allclose(features, look(fitted.model_, shown).features[0].numpy(), atol=1e-6)
+
+
+def test_fit_tells_what_was_chosen_and_why(fitted: Classifier) -> None:
+    assert [said.partition("; about")[0] for said in fitted.told_] == ["prototypes: as asked"]
+
+
+def test_what_auto_chose_is_what_a_file_brings_back(tmp_path: Path) -> None:
+    tiny().fit(*album_of(3, range(4))).save(tmp_path / "a.fscil")
+    assert Classifier.load(tmp_path / "a.fscil").strength == "prototypes"
 
 
 def test_a_loaded_classifier_knows_how_it_was_made(tmp_path: Path) -> None:

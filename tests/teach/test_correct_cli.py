@@ -52,6 +52,21 @@ def test_the_last_photo_takes_its_class_along(fscil_command: Fscil, taught: Path
     assert fscil_command("undo", taught)[0] == 2
 
 
+def test_what_stays_of_an_erased_photo_is_said(fscil_command: Fscil, taught: Path, album: Path) -> None:
+    stays = "what was fitted to all base classes together stays; learn again to remove that too"
+    digest = photos_of(taught, "jay")[0].hex()
+    said = fscil_command("unteach", taught, "jay", digest, "--erase").out
+    assert f"\nit was of a base class: {stays}\n" in said
+    said = fscil_command("unteach", taught, "jay", *[photo.hex() for photo in photos_of(taught, "jay")], "--erase").out
+    assert f"\nthey were of a base class: {stays}\n" in said
+    assert stays not in fscil_command("unteach", taught, "hoopoe", photos_of(taught, "hoopoe")[0].hex(), "--erase").out
+    assert stays not in fscil_command("unteach", taught, "owl", album / "owl" / "0.png").out
+    assert fscil_command("forget", taught, "kite", "--erase").out.endswith(f"it was a base class: {stays}\n")
+    for verb in ("unteach", "forget"):
+        told = re.sub(r"[\s│]+", " ", fscil_command(verb, "--help").out)  # wherever the line breaks
+        assert "remove every trace but what was fitted to all base classes; this is final" in told
+
+
 def test_correct_moves_a_photo_in_one_step(fscil_command: Fscil, taught: Path, hoopoes: list[Path]) -> None:
     before = taught.read_bytes()
     code, said, _ = fscil_command("correct", taught, hoopoes[0], "jay")
@@ -112,6 +127,11 @@ def test_features_can_be_left_out_and_it_is_said(fscil_command: Fscil, album: Pa
     assert "without features" not in fscil_command("teach", "b.fscil", "hoopoe", *hoopoes[:4])[1]
     fscil_command("teach", "b.fscil", "hoopoe", hoopoes[4], "--keep-features", "all")
     assert len(modelfile.load("b.fscil").memory) == 1
+    needed = "unteach and correct by digest, nearest and photos MODEL CLASS need it"
+    for verb in ("learn", "teach"):
+        told = re.sub(r"[\s│]+", " ", fscil_command(verb, "--help")[1])  # wherever the line breaks
+        assert needed in told
+    assert "owl" in fscil_command("photos", "b.fscil")[1]
 
 
 BAD = {

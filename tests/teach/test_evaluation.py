@@ -126,7 +126,14 @@ def test_evaluation_for_programs(fscil_command: Fscil, birds_file: Path, mislabe
     assert Path("sub/why.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     code, said, _ = fscil_command("evaluate", birds_file, "test", "--csv")
     rows = list(csv.DictReader(io.StringIO(said)))
+    *rows, unread = rows
+    assert unread == dict.fromkeys(unread, "") | {
+        "photo": "test/owl/empty.png",
+        "truth": "owl",
+        "error": "is empty (0 bytes)",
+    }
     assert len(rows) == 11
+    assert {row["error"] for row in rows} == {""}
     assert [row["photo"] for row in rows if row["right"] == "no"] == [one["photo"] for one in told["wrong"]]
     assert {row["truth"] for row in rows if row["class is known"] == "no"} == {"stranger & co"}
     code, said, complaints = fscil_command("evaluate", birds_file, "test", "--strict")

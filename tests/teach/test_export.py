@@ -11,6 +11,7 @@ import torch
 from albums import BIRDS
 from fscil.errors import FscilError
 from fscil.nn import encoders
+from fscil.nn.branches import Views
 from fscil.teach.base import learning
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
@@ -99,8 +100,9 @@ def test_weights_of_another_model_are_not_kept(birds: Model, tmp_path: Path) -> 
     np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
-def test_mirrored_views_are_part_of_the_graph(album: Path, tmp_path: Path) -> None:
-    model = backbones.of_encoder("tiny", pixels=32, views="flip")
+@pytest.mark.parametrize("views", ["flip", "negative"])
+def test_other_views_are_part_of_the_graph(album: Path, tmp_path: Path, views: Views) -> None:
+    model = backbones.of_encoder("tiny", pixels=32, views=views)
     shown = sorted(album.glob("*/[0-5].png"))
     learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
     export.to_onnx(model, tmp_path)

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from albums import BIRDS, photos, picture
-from fscil import methods, settings
+from fscil import Classifier, methods, settings
 from fscil.command import cli
 from fscil.errors import FscilError
 from fscil.teach.base import full, learning, planning
 from fscil.teach.knowledge import backbones
 from fscil.teach.lessons.looking import answers, look
+from fscil.teach.outputs.card import card
 from fscil.teach.storage import modelfile
 
 RECIPE = """
@@ -70,6 +71,19 @@ def test_a_folder_is_trained_end_to_end(trained: Path) -> None:
     assert "1 of 41 photos skipped" in said
     seen = look(model, [picture(kind, 30) for kind in range(4)])
     assert [answer.best[0][0] for answer in answers(model, seen.features)] == list(BIRDS[:4])
+
+
+def test_it_is_loaded_as_a_classifier(trained: Path) -> None:
+    loaded = Classifier.load(trained / "full.fscil")
+    assert loaded.strength == "auto"  # no strength of a Classifier trains end to end
+    assert loaded.predict([picture(0, 30)]).tolist() == [BIRDS[0]]
+
+
+def test_the_card_does_not_claim_that_its_encoder_never_saw_the_hidden_classes(trained: Path) -> None:
+    told = "\n".join(card(modelfile.load(trained / "full.fscil")))
+    assert "imitated by photos of base classes whose means were left out: AUROC" in told
+    assert "But its encoder was trained on photos of these classes, so the promise is likely too good." in told
+    assert "nothing was fitted to" not in told
 
 
 def test_its_run_folder_is_an_encoder(trained: Path) -> None:

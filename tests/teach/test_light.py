@@ -13,6 +13,7 @@ import torch
 import pocket  # noqa: F401 (the encoder of the old model file)
 from commands import Fscil
 from fscil.command import ask
+from fscil.nn.branches import Views
 from fscil.teach.base import learning
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.calibration import Calibration
@@ -155,10 +156,11 @@ def test_what_is_drawn_at_random_stays_as_it_was(saved: Path, graph_cache: Path)
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("views", ["flip", "negative"])
 @pytest.mark.parametrize("encoder", ["tiny", "tiny+tiny"])
-def test_mirror_images_are_looked_at_too(album: Path, tmp_path: Path, encoder: str) -> None:
+def test_mirror_images_and_negatives_are_looked_at_too(album: Path, tmp_path: Path, encoder: str, views: Views) -> None:
     """With two encoders it is the model of `fscil learn --best`."""
-    model = backbones.of_encoder(encoder, pixels=32, views="flip")
+    model = backbones.of_encoder(encoder, pixels=32, views=views)
     shown, asked = sorted(album.glob("*/[0-3].png")), sorted(album.glob("*/[67].png"))
     learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
     modelfile.save(model, tmp_path / "model.fscil")

@@ -185,6 +185,7 @@ DAMAGES = {
         lambda notes, tensors: notes["branches"][0].update(relation="telepathy"),
         "branch B is not one",
     ),
+    "unknown views": (lambda notes, tensors: notes["branches"][0].update(views="sideways"), "branch B is not one"),
     "an unknown setting": (lambda notes, tensors: notes["calibration"].update(magic=1), PART),
     "no encoder": (lambda notes, tensors: notes.update(encoders=[]), PART),
     "photos of nobody": (

@@ -34,6 +34,9 @@ BAD = {
     "nothing": " ",
     "a novel": "j" * 101,
     "the name of no class": "none of these",
+    "the name of no class, and a space": " none of these",
+    "a space behind it": "jay ",
+    "an accent of its own": "Ko\u0308nig",
     "a step in a path": ".",
     "a step back in a path": "..",
 }

@@ -19,6 +19,7 @@ from fscil.teach.knowledge import backbones
 from fscil.teach.lessons import looking
 
 SCRIPTS = Path(__file__).parent.parent.parent / "benchmarks"
+TINY = 16  # features of the encoder "tiny"
 
 pytestmark = pytest.mark.skipif(not SCRIPTS.exists(), reason="the benchmarks are not part of the source distribution")
 
@@ -60,20 +61,51 @@ def test_two_encoders_are_read_by_a_branch_each(monkeypatch: pytest.MonkeyPatch)
     """fscil does what `fscil learn` does with NAME+NAME; the others are given both features side by side."""
     peers, rng = script("peers"), np.random.RandomState(0)
     labels = np.repeat(np.arange(6), 8)
-    sides = [rng.rand(6, 10)[labels] + 0.1 * rng.randn(48, 10) for _ in range(2)]
+    sides = [rng.rand(6, dim)[labels] + 0.1 * rng.randn(48, dim) for dim in (10, 12)]
     X = np.concatenate([side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides], 1).astype(np.float32)
-    ours = peers.Ours(2)
+    ours = peers.Ours([10, 12])
     ours.fit(X, labels)
-    model = backbones.of_features(20)
-    model.branches = [b for dim in (10, 10) for b in backbones.pair(backbones.Features(dim), "one", unit=True)]
+    model = backbones.of_features(22)
+    model.branches = [b for dim in (10, 12) for b in backbones.pair(backbones.Features(dim), "one", unit=True)]
     parts = [torch.from_numpy(X[:, :10]), torch.from_numpy(X[:, 10:])]
     features = fit_readout(model.branches, [parts[0], parts[0], parts[1], parts[1]], torch.from_numpy(labels))
     model.begin(labels.tolist(), features)
     model._read()
     torch.testing.assert_close(ours.model.scores(ours._seen(X)), model.scores(features))
     assert (ours.predict(X) == labels).mean() > 0.9
-    retrained = peers.peers(2)["logistic regression, retrained"].estimator
-    assert retrained.C == peers.peers(1)["logistic regression, retrained"].estimator.C / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "tried"), [("RanPAC-like ridge", "PENALTIES"), ("logistic regression, retrained", "STRENGTHS")]
+)
+def test_rivals_choose_their_strength_on_held_out_base_photos(
+    name: str, tried: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chosen one is the best of those that are tried alone, and later classes do not change it."""
+    peers, rng = script("peers"), np.random.RandomState(0)
+    monkeypatch.setattr(peers, "RANDOM", 80)
+    labels = np.repeat(np.arange(5), 20)
+    X = rng.rand(5, 30)[labels] + 0.6 * rng.randn(100, 30)
+    base, apart = labels < 4, peers.held_out(labels)
+    assert apart.reshape(5, 20).sum(1).tolist() == [4] * 5
+
+    def strength(peer: object) -> float:
+        return peer.penalty if tried == "PENALTIES" else peer.estimator.C
+
+    right = {}
+    for one in getattr(peers, tried):
+        monkeypatch.setattr(peers, tried, (one,))
+        alone = peers.peers([30])[name]
+        alone.fit(X[base & ~apart], labels[base & ~apart])
+        right[one] = (alone.predict(X[base & apart]) == labels[base & apart]).sum()
+    assert len(set(right.values())) > 1
+    monkeypatch.setattr(peers, tried, tuple(right))
+    peer = peers.peers([30])[name]
+    peer.fit(X[base], labels[base])
+    chosen = strength(peer)
+    assert right[chosen] == max(right.values())
+    peer.add(X[~base], labels[~base])
+    assert strength(peer) == chosen
 
 
 def test_a_folder_of_photos_is_compared(
@@ -122,62 +154,68 @@ def test_unknown_classes_are_never_learned(monkeypatch: pytest.MonkeyPatch) -> N
     assert not set(things.learned.classes.tolist()) & set(things.unknown.classes.tolist())
 
 
-@pytest.mark.parametrize("views", ["one", "flip"])
+@pytest.mark.parametrize("views", ["one", "flip", "negative"])
 def test_a_model_of_stored_features_is_that_of_the_photos(album: Path, tmp_path: Path, views: Views) -> None:
-    unknown, photos = script("unknown"), sorted(album.glob("*/*.png"))
+    unknown, seen, photos = script("unknown"), script("seen"), sorted(album.glob("*/*.png"))
     model, names = backbones.of_encoder("tiny", pixels=32, views=views), [photo.parent.name for photo in photos]
     learning.learn(model, photos, names, "prototypes")
-    look = unknown.averaged(unknown.encoded("tiny", views == "flip", 32), 1, views)
+    look = seen.averaged(seen.encoded("tiny", views, 32), [TINY], views)
     raw, rows = look(photos, "birds"), torch.tensor([sorted(set(names)).index(name) for name in names])
-    stored = unknown.learned(unknown.Photos(raw, rows), 1)
+    stored = unknown.learned(seen.Photos(raw, rows), [TINY])
     assert stored.calibration.threshold == pytest.approx(model.calibration.threshold, abs=1e-5)
     shown = looking.glance(model, photos).features
     torch.testing.assert_close(stored.evidence(stored.embed(raw)), model.evidence(shown), atol=1e-4, rtol=1e-4)
 
 
-def test_photos_and_mirror_images_are_kept_from_one_pass(album: Path, tmp_path: Path) -> None:
-    unknown, photos, file = script("unknown"), sorted(album.glob("owl/*.png")), tmp_path / "seen.npz"
-    both = unknown.kept(file, unknown.encoded("tiny", True, 32), True)(photos, "birds")
-    one, flip = (
-        unknown.averaged(unknown.kept(file, pytest.fail, mirrored), 1, views)(photos, "birds")
-        for mirrored, views in ((False, "one"), (True, "flip"))
+def test_photos_and_other_views_are_kept_from_one_pass(album: Path, tmp_path: Path) -> None:
+    seen, photos, file = script("seen"), sorted(album.glob("owl/*.png")), tmp_path / "seen.npz"
+    both, _ = (
+        seen.kept(file, seen.encoded("tiny", views, 32), "tiny", views)(photos, "birds")
+        for views in ("flip", "negative")
+    )
+    one, flip, negative = (
+        seen.averaged(seen.kept(file, pytest.fail, "tiny", stored), [TINY], views)(photos, "birds")
+        for stored, views in (("flip", "one"), ("flip", "flip"), ("negative", "negative"))
     )
     assert torch.equal(one, both[0])
     assert not torch.allclose(flip, one)
-    for views, expected in (("one", one), ("flip", flip)):
+    for views, expected in (("one", one), ("flip", flip), ("negative", negative)):
         model = backbones.of_encoder("tiny", pixels=32, views=views)
         learning.look_at_lengths(model.branches)
         torch.testing.assert_close(looking.glance(model, photos).features[0], expected)
 
 
-@pytest.mark.parametrize("views", [0, 1])
-def test_a_file_without_mirror_images_is_filled_where_they_are_needed(tmp_path: Path, views: int) -> None:
-    """0: a file of before there were any."""
-    unknown, file = script("unknown"), tmp_path / "seen.npz"
-    seen, old = torch.rand(2, 3, 4), torch.rand(3, 4).numpy()
-    np.savez(file, birds=old[None] if views else old, things=old)
-    assert torch.equal(unknown.kept(file, lambda *_: seen, True)([], "birds"), seen)
-    assert torch.equal(unknown.kept(file, pytest.fail, True)([], "birds"), seen)
-    assert np.array_equal(np.load(file)["things"], old)
+def test_what_is_kept_of_other_views_or_encoders_is_not_taken_for_this(tmp_path: Path) -> None:
+    seen, file = script("seen"), tmp_path / "seen.npz"
+    np.savez(file, birds=torch.rand(2, 3, 4).numpy())  # a file of before, which did not say of what
+    wanted = [("a", "one"), ("a", "flip"), ("a", "negative"), ("b", "flip")]
+    made = [torch.rand(2, 3, 4) for _ in wanted]
+    for (encoder, views), features in zip(wanted, made, strict=True):
+        assert torch.equal(seen.kept(file, lambda *_, f=features: f, encoder, views)([], "birds"), features)
+    for (encoder, views), features in zip(wanted, made, strict=True):
+        assert torch.equal(seen.kept(file, pytest.fail, encoder, views)([], "birds"), features)
 
 
 def test_mirror_images_of_several_encoders_are_averaged_apart() -> None:
-    unknown = script("unknown")
-    seen = torch.rand(2, 5, 8)
-    whole = unknown.averaged(lambda *_: seen, 2, "flip")([], "")
-    sides = [unknown.averaged(lambda *_, part=part: part, 1, "flip")([], "") for part in seen.split(4, 2)]
+    seen = script("seen")
+    found = torch.rand(2, 5, 8)
+    whole = seen.averaged(lambda *_: found, [3, 5], "flip")([], "")
+    parts = found.split([3, 5], 2)
+    sides = [seen.averaged(lambda *_, part=part: part, part.shape[2:], "flip")([], "") for part in parts]
     assert torch.equal(whole, torch.cat(sides, 1))
 
 
 def test_stored_features_of_two_encoders_are_one_branch_each() -> None:
-    unknown, rng = script("unknown"), torch.Generator().manual_seed(0)
+    unknown, seen, rng = script("unknown"), script("seen"), torch.Generator().manual_seed(0)
     rows = torch.arange(12).repeat_interleave(6)
-    means = torch.randn(2, 12, 8, generator=rng)
-    sides = [m[rows] + 0.3 * torch.randn(72, 8, generator=rng) for m in means]
-    model = unknown.learned(unknown.Photos(torch.cat(sides, 1), rows), 2)
+    dims = [8, 10]
+    sides = [torch.randn(12, d, generator=rng)[rows] + 0.3 * torch.randn(72, d, generator=rng) for d in dims]
+    model = unknown.learned(seen.Photos(torch.cat(sides, 1), rows), dims)
     embedded = model.embed(torch.cat(sides, 1))
-    assert [f.shape[1] for f in embedded] == [8] * len(model.branches)
-    assert len({branch.encoder.columns.start for branch in model.branches}) == 2
+    assert {(f.shape[1], branch.encoder.columns.start) for f, branch in zip(embedded, model.branches, strict=True)} == {
+        (8, 0),
+        (10, 8),
+    }
     assert (model.scores(embedded).argmax(1) == rows).all()
 
 

@@ -1,6 +1,7 @@
 """The read-out of frozen encoders: what is learned, what decides on "not sure", what old files keep."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from fscil.nn.published import HUB
 from fscil.nn.readout import Evidence
 from fscil.nn.relations import evidence_form, tightness
 from fscil.running.training import Run
-from fscil.teach.base import learning
+from fscil.teach.base import choosing, learning
 from fscil.teach.base.fitting import Wish
 from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
@@ -79,7 +80,12 @@ def test_evidence_follows_classes_that_change(birds: Model, hoopoes: list[Path])
 
 
 def test_the_card_says_for_how_many_classes_the_promise_was_measured(birds: Model, hoopoes: list[Path]) -> None:
-    assert "This was measured for 6 classes." in list(card(birds))
+    said = list(card(birds))
+    accepts = f"as measured, it accepts {100 * (birds.calibration.accepted or 0):.1f} % of the known ones."
+    assert f"The threshold is meant to let 5 % of unknown photos pass; {accepts}" in said
+    assert "This was measured for 6 classes." in said
+    assert any("base classes that nothing was fitted to" in line for line in said)
+    assert not any("too good" in line for line in said)  # its encoder is frozen
     teaching.teach(birds, ["hoopoe"] * 5, hoopoes[:5])
     again = "This was measured for 6 classes, and again with 1 class taught later; it knows 7."
     assert again in list(card(birds))
@@ -88,7 +94,13 @@ def test_the_card_says_for_how_many_classes_the_promise_was_measured(birds: Mode
 def test_the_threshold_is_moved_by_a_command(fscil_command: Fscil, birds_file: Path) -> None:
     code, said, _ = fscil_command("adjust", birds_file, "--false-acceptance", "0.3")
     assert code == 0
-    assert said.startswith("unknown photos taken for known: 5 % before, 30 % now; known photos that are not sure: ")
+    promised, measured = said.splitlines()
+    assert promised == "promised: at most 5 % of unknown photos taken for known before, 30 % now"
+    assert re.fullmatch(
+        r"measured on \d+ held-out base photos: known photos that are not sure: \d+ % before, \d+ % now; "
+        "fscil evaluate measures both on yours",
+        measured,
+    )
     assert modelfile.load(birds_file).calibration.false_acceptance == 0.3
     code, _, complaints = fscil_command("adjust", birds_file, "--false-acceptance", "2")
     assert code == 2
@@ -194,14 +206,18 @@ def test_the_card_names_the_weights_of_each_encoder(monkeypatch: pytest.MonkeyPa
 
 
 def test_best_chooses_the_encoder_itself(fscil_command: Fscil, album: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, _, complaints = fscil_command("learn", album, "--save", "best.fscil", "--best", "--encoder", "tiny")
-    assert code == 2
-    assert "--best chooses the encoder" in complaints
-    monkeypatch.setattr(backbones, "BEST", "tiny+tiny")
+    for chosen in (("--encoder", "tiny"), ("--views", "negative")):
+        code, _, complaints = fscil_command("learn", album, "--save", "best.fscil", "--best", *chosen)
+        assert code == 2
+        assert "--best chooses the encoder and the views; omit" in complaints
+    monkeypatch.setattr(backbones, "TWO", "tiny+tiny")
+    monkeypatch.setattr(choosing, "_suiting", lambda *_: choosing.Chosen(backbones.of_encoder("tiny", pixels=32)))
     code, said, _ = fscil_command("learn", album, "--save", "best.fscil", "--best", "--pixels", 32)
     assert code == 0
     assert "tiny+tiny with mirror images: " in said
-    assert modelfile.load("best.fscil").branches[0].views == "flip"
+    model = modelfile.load("best.fscil")
+    assert model.branches[0].views == "flip"
+    assert "tiny+tiny, 32 px and mirror images, weights: " in "\n".join(card(model))
 
 
 def test_unknown_photos_are_refused_and_known_ones_are_not(birds: Model) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albums import photos
+from albums import photos, picture
 from commands import Fscil
 from fscil.teach.knowledge import recheck
 from fscil.teach.knowledge.calibration import Calibration, Taught, counted_as
@@ -123,6 +123,29 @@ def test_without_features_the_threshold_only_moves_with_the_number(
     assert moved in list(card(birds))
 
 
+def test_what_is_not_measured_again_is_moved_with_the_number_of_classes(
+    fscil_command: Fscil, birds: Model, tmp_path: Path
+) -> None:
+    """With ten times the classes a photo has to fit better than when the base classes were learned."""
+    birds.memory.keep = False
+    birds.adjust(0.2)
+    c, shown = birds.calibration, [picture(kind, number) for kind in range(6) for number in range(40, 50)]
+    assert birds.accepted == c.accepted
+    seen = look(birds, shown).features
+    for kind in range(100, 154):
+        birds.teach([f"bird {kind}"], look(birds, [picture(kind, 0)]).features)
+    assert birds.calibration == c
+    refused = float((~birds.known(seen)).float().mean())
+    assert refused > 1 - (c.accepted or 0) + 0.2
+    assert 1 - (birds.accepted or 0) == pytest.approx(refused, abs=0.15)
+    assert f"as measured, it accepts {100 * (birds.accepted or 0):.1f} % of the known ones." in "\n".join(card(birds))
+    modelfile.save(birds, tmp_path / "b.fscil")
+    said = fscil_command("adjust", "b.fscil", "--false-acceptance", "0.2").out
+    same = f"{100 * (1 - (birds.accepted or 0)):.0f} %"
+    assert "held-out base photos for 6 classes and moved to 60: known" in said
+    assert f"not sure: {same} before, {same} now" in said
+
+
 def test_models_of_before_stay_as_they_are(birds: Model, hoopoes: list[Path]) -> None:
     birds.calibration = before = replace(birds.calibration, counted=0.0)
     teaching.teach(birds, ["hoopoe"] * 5, hoopoes[:5])
@@ -143,6 +166,6 @@ def test_the_command_says_what_the_cost_was_measured_on(
     fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]
 ) -> None:
     adjust = ("adjust", birds_file, "--false-acceptance", "0.2")
-    assert "held-out base photos; fscil evaluate" in fscil_command(*adjust).out
+    assert "held-out base photos: known photos" in fscil_command(*adjust).out
     fscil_command("teach", birds_file, "hoopoe", *hoopoes[:5])
-    assert "held-out base photos and 1 taught class; fscil evaluate" in fscil_command(*adjust).out
+    assert "held-out base photos and 1 taught class: known photos" in fscil_command(*adjust).out

@@ -71,6 +71,8 @@ NAMES = {
     "lone \udc80": "lone _",
     "Éclair ö 鳥": "Éclair ö 鳥",
     "x" * 300: "x" * LONGEST,
+    "鳥" * 100: "鳥" * (LONGEST // 3),
+    "é" + "鳥" * 100: "é" + "鳥" * ((LONGEST - 2) // 3),
     NOT_SURE: f"{NOT_SURE} (2)",
 }
 
@@ -83,6 +85,18 @@ def test_class_names_become_safe_folder_names(name: str) -> None:
 def test_two_classes_never_share_a_folder() -> None:
     names = folder_names(["a/b", "a_b", "A_B", "a\\b", 7, "7 "])
     assert names == {"a/b": "a_b", "a_b": "a_b (2)", "A_B": "A_B (3)", "a\\b": "a_b (4)", 7: "7", "7 ": "7 (2)"}
+
+
+def test_long_names_of_other_scripts_are_cut_between_characters(tmp_path: Path) -> None:
+    """A file system allows 255 bytes: 85 of these characters, and fewer with " (2)" behind them."""
+    classes, stem = ["鳥" * 100, "鳥" * 99], "鳥" * 83
+    told = [reply(tmp_path / str(i) / f"{stem}.png", classes[i // 2], b"%d" % i) for i in range(4)]
+    assert sort_into(tmp_path / "out", told, classes, link=False).already == 0
+    assert sorted(tree(tmp_path / "out").values()) == [b"0", b"1", b"2", b"3"]
+    names = [part for place in tree(tmp_path / "out") for part in Path(place).parts]
+    assert f"{stem}.png" in names
+    assert set("".join(names)) == set("鳥 (2).png")
+    assert sort_into(tmp_path / "out", told, classes, link=False).already == 4
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from albums import BIRDS, photos, picture
 from commands import Fscil
 from fscil import Classifier
+from fscil.teach.base import transfer
 from fscil.teach.knowledge import backbones
 from fscil.teach.storage import modelfile
 
@@ -47,6 +48,40 @@ def test_learn_says_what_it_does_and_leaves_out_what_it_cannot_read(
     )
     assert fscil_command(*learn, "--overwrite", "--strength", "prototypes")[0] == 0
     assert modelfile.load("birds.fscil").origin.strength == "prototypes"
+
+
+def test_a_class_of_which_no_photo_can_be_used_is_named(fscil_command: Fscil, tmp_path: Path) -> None:
+    for kind, name in enumerate(BIRDS[:3]):
+        photos(tmp_path / "photos" / name, kind, range(4))
+    for name in ("ara", "emu"):
+        (tmp_path / "photos" / name).mkdir()
+    (tmp_path / "photos" / "ara" / "broken.jpg").write_text("no photo")
+    (tmp_path / "photos" / "emu" / "0.png").write_bytes((tmp_path / "photos" / "crow" / "0.png").read_bytes())
+    learn = ("learn", "photos", "--save", "b.fscil", "--encoder", "tiny", "--pixels", 32)
+    lines = fscil_command(*learn).out.splitlines()
+    assert modelfile.load("b.fscil").classes == list(BIRDS[:3])
+    assert lines[1].startswith("1 of 14 photos skipped: photos/ara/broken.jpg is no picture")
+    assert lines[2] == (
+        "skipped, because the same photo was taught as another class: photos/emu/0.png ('crow'); correct moves it"
+    )
+    assert lines[3:-1] == [f"class '{name}' has no photo that could be used and is skipped" for name in ("ara", "emu")]
+    (tmp_path / "photos" / "nobody").mkdir()
+    complaints = fscil_command("evaluate", "b.fscil", "photos").err.splitlines()
+    assert complaints[1:] == [
+        f"fscil: class '{name}' has no photo that could be read and is not tested" for name in ("ara", "nobody")
+    ]
+    told = json.loads(fscil_command("evaluate", "b.fscil", "photos", "--json").out)
+    assert told["unknown"]["classes"] == ["emu"]
+
+
+def test_a_map_that_was_asked_for_and_dropped_is_said_once(
+    fscil_command: Fscil, album: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "train", lambda cached, means, *rest: torch.zeros(means.shape[1], means.shape[1]))
+    learn = ("learn", album, "--save", "b.fscil", "--encoder", "tiny", "--pixels", 32, "--strength", "transfer")
+    code, said, complaints = fscil_command(*learn)
+    assert (code, complaints) == (0, "")
+    assert said.count("the map is not used") == 1
 
 
 def test_teach_predict_correct_and_list(fscil_command: Fscil, birds_file: Path, hoopoes: list[Path]) -> None:

@@ -8,7 +8,7 @@ import torch
 from albums import photos, picture
 from fscil.errors import FscilError
 from fscil.teach.knowledge.model import Model
-from fscil.teach.lessons import teaching
+from fscil.teach.lessons import correcting, teaching
 from fscil.teach.lessons.looking import answers, look
 
 
@@ -50,11 +50,19 @@ def test_known_photos_alone_change_nothing(birds: Model, album: Path) -> None:
     assert len(birds.journal.steps) == steps
 
 
-def test_a_photo_of_another_class_is_contradictory(birds: Model, album: Path, hoopoes: list[Path]) -> None:
+def test_a_photo_of_another_class_is_contradictory(
+    birds: Model, album: Path, hoopoes: list[Path], tmp_path: Path
+) -> None:
     jay = album / "jay" / "3.png"
     lesson = teaching.teach(birds, ["hoopoe"] * 3, [jay, *hoopoes[:2]])
     assert lesson.taught == 2
     assert any("was taught as another class" in sentence and "'jay'" in sentence for sentence in lesson.advice)
+    for refused in (lambda: teaching.teach(birds, ["hoopoe"], [jay]), lambda: correcting.teach_none(birds, [jay])):
+        with pytest.raises(FscilError, match=r"another class: .*3\.png \('jay'\); correct moves it$"):
+            refused()  # to give other photos is no advice for who wants this one moved
+    (tmp_path / "empty.png").touch()
+    with pytest.raises(FscilError, match=r"empty\.png is empty.*; correct moves it; give other photos$"):
+        teaching.teach(birds, ["hoopoe"] * 2, [tmp_path / "empty.png", jay])
 
 
 def test_photos_that_look_like_a_known_class_are_reported(birds: Model, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from fscil.teach.base.transfer import Cached, Settings, sample, sampling_for, ta
 from fscil.teach.knowledge import backbones, calibration
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.recogniser import Origin
-from fscil.teach.knowledge.rehearsal import fold_of
+from fscil.teach.knowledge.rehearsal import Fold, Rehearsal, fold_of
 
 NOBODY = Origin("features", "none", "none")
 
@@ -192,6 +193,43 @@ def test_a_map_is_used_only_where_it_wins(helps: bool, monkeypatch: pytest.Monke
     assert float(model.branches[1].weight) == (2.0 if helps else 0.0)
     torch.testing.assert_close(features[1], data.upright @ model.branches[1].whitening)
     assert torch.equal(model.branches[1].whitening, torch.eye(5)) != helps
+
+
+def test_the_photos_that_choose_the_weight_of_a_map_do_not_judge_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the map would be helped to win: the best of 14 weights on some photos is better on these than on others."""
+    asked: dict[int, Tensor] = {}
+    chosen, judged = [], []
+    rehearse, balance, accuracy = fitting.rehearse, calibration.balance, fitting.accuracy
+
+    def rehearsed(branches: Any, features: Any, rows: Tensor, fold: Fold) -> list[Rehearsal]:
+        made = rehearse(branches, features, rows, fold)
+        asked.update((id(one), fold.asked) for one in made)
+        return made
+
+    def weighed(made: list[Rehearsal], weights: list[float]) -> list[float]:
+        chosen.append(asked[id(made[0])])
+        return balance(made, weights)
+
+    def counted(branches: Any, features: Any, rows: Tensor, fold: Fold) -> float:
+        judged.append(fold.asked)
+        return accuracy(branches, features, rows, fold)
+
+    for module, name, spy in (
+        (fitting, "rehearse", rehearsed),
+        (calibration, "balance", weighed),
+        (fitting, "accuracy", counted),
+    ):
+        monkeypatch.setattr(module, name, spy)
+    data, model = cached(classes=9), Model(backbones.pair(backbones.Features(5), "one", unit=True), None, NOBODY)
+    told = fitting.fit(model, Learned([data.upright] * 2, data.rows), Wish(strength="transfer", settings=QUICK))[1]
+    fold = fold_of(data.rows, 3, 0)
+    aside = fold.asked & torch.isin(data.rows, data.rows[fold.fitted])
+    without, with_map = judged
+    assert torch.equal(without, with_map)
+    assert not (chosen[0] & with_map & aside).any()
+    assert torch.equal((chosen[0] | with_map) & aside, aside)
+    assert (with_map & ~aside).sum() == 36  # the photos of three hidden classes, of which nothing was chosen
+    assert f"on {int(with_map.sum())} base photos, 3 classes held out as new" in told
 
 
 def test_photos_that_no_longer_suffice_train_no_map() -> None:

@@ -78,12 +78,15 @@ def print_test_as_json(result: Evaluation) -> None:
 
 
 def print_test_as_csv(result: Evaluation) -> None:
-    """One row per test photo."""
-    rows = (
-        [one.photo, one.truth, "no" if one.stranger else "yes", "yes" if one.right else "no", *_best(one.answer)]
+    """One row per test photo; those that could not be read come last, with empty cells."""
+    columns = ("class is known", "right", *COLUMNS[1:])
+    rows: list[list[object]] = [
+        [one.photo, one.truth, "no" if one.stranger else "yes", "yes" if one.right else "no", *_best(one.answer), ""]
         for one in result.tested
-    )
-    _put_csv(["photo", "truth", "class is known", "right", *COLUMNS[1:]], rows)
+    ]
+    for problem, truth in zip(result.unreadable, result.unreadable_of, strict=True):
+        rows.append([problem.name, truth, *[""] * len(columns), problem.reason])
+    _put_csv(["photo", "truth", *columns, "error"], rows)
 
 
 def _facts(answer: Answer) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def evaluate(
     result, total = evaluation.evaluate(known, folders), sum(map(len, folders.values()))
     if result.unreadable:
         complain([summary(result.unreadable, total)])
+    complain(f"class {name!r} has no photo that could be read and is not tested" for name in result.untested)
     if result.metrics is None:
         some = few([str(name) for name in known.classes])
         complain([f"no folder is called like a class of the model ({some}): all photos count as unknown"])

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from fscil.command import show
 from fscil.command.options import Count
-from fscil.command.photos import Saved
+from fscil.command.photos import FITTED, Erase, Saved
 from fscil.errors import FscilError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def unteach(
     /,
     *photos: Named,
     none: Nothing = False,
-    erase: Annotated[bool, Parameter(help="remove every trace; this is final", negative=())] = False,
+    erase: Erase = False,
 ) -> None:
     """Take single photos back, as if they had never been taught; the photos need not be at hand."""
     from fscil.teach.lessons import correcting
@@ -38,8 +38,12 @@ def unteach(
         other = "digits as fscil photos lists them" if none else "forget the class as a whole with fscil forget"
         raise FscilError(f"no photo is given; name photos, or {other}")
     with modelfile.editing(model) as known:
-        done = correcting.unteach(known, _place(known, None if none else name), given, erase)
+        place = _place(known, None if none else name)
+        base = not none and known.label(place) < known.base
+        done = correcting.unteach(known, place, given, erase)
     show.say(f"{'erased' if erase else 'took'} {_photos(done)} {'from' if erase else 'out of'} {_named(done.sources)}")
+    if erase and base:
+        show.say(f"{'it was' if done.photos == 1 else 'they were'} of a base class: {FITTED}")
     _tell(done)
 
 

@@ -16,6 +16,7 @@ from fscil.errors import FscilError
 
 if TYPE_CHECKING:
     from fscil.data.sessions import Session
+    from fscil.experiments.budget import Cost
     from fscil.experiments.schedule import Ended
     from fscil.running.experiment import RunSpec
 
@@ -39,7 +40,7 @@ def experiment(
     ] = None,
     only: Annotated[
         list[str] | None,
-        Parameter(help="arm=NAME,NAME or AXIS=VALUE,VALUE: only these cells", negative=()),
+        Parameter(help="arm=NAME,NAME, seed=1,2 or AXIS=VALUE,VALUE: only these cells", negative=()),
     ] = None,
     budget: Annotated[
         float | None, Parameter(help="most compute in PMAC: of the cells to do, only the first that fit are run")
@@ -81,11 +82,12 @@ def experiment(
         command=shlex.join(["fscil", *sys.argv[1:]]),
     )
     readings = cells.readings(chosen, surroundings)
-    runs = cells.part(cells.cells(cells.only(readings, only or ())), part)
+    wanted = cells.only(readings, only or ())
+    cells.check_changes(chosen, wanted, surroundings.changes)
+    asked = cells.part(cells.cells(wanted), part)
     if plan:
-        return _print_plan(runs, cells.cells(readings))
-    if budget is not None:
-        runs = _affordable(runs, cells.cells(readings), budget)
+        return _print_plan(asked, cells.cells(readings))
+    runs = asked if budget is None else _affordable(asked, cells.cells(readings), budget)
     folder.claim(chosen, surroundings)
     folder.check_images(cells.cells(readings))
     missing = folder.unfinished(runs)
@@ -94,7 +96,7 @@ def experiment(
     for file in folder.write_results(chosen, readings, place):
         show.say(file)
     if failures:
-        raise FscilError(_failure_sentence(failures, len(runs)))
+        raise FscilError(_failure_sentence(failures, len(runs), len(asked) - len(runs)))
     return None
 
 
@@ -122,7 +124,7 @@ def _print_plan(runs: Sequence["RunSpec"], everything: Sequence["RunSpec"]) -> N
     from fscil.experiments import budget, folder
 
     planner, missing = budget.Planner(), folder.unfinished(runs)
-    costs = planner.costs(runs)
+    possible, impossible = _told_apart(planner.costs(runs), len(runs))
     kinds = (budget.BASE, budget.REST, budget.LATER)
     rows = (
         (
@@ -132,21 +134,28 @@ def _print_plan(runs: Sequence["RunSpec"], everything: Sequence["RunSpec"]) -> N
             f"{cost.memory_bytes / 2**30:.1f}",
             show.duration(cost.seconds),
         )
-        for cost in costs
+        for cost in possible
     )
     columns = ("PMAC of its base", "rest of session 0", "later sessions", "GiB", "time")
     show.table(("cell", "state", *columns), rows, numbers=5)
-    left = planner.costs(missing, finished=folder.finished(everything))
+    left = [cost for cost in planner.costs(missing, finished=folder.finished(everything)) if not cost.error]
     show.say("")
-    for title, part in (("in all", costs), ("to do", left)):
+    for cost in impossible:
+        show.say(f"cannot be run: {_name(cost.run)} ({cost.error})")
+    for title, part in (("in all", possible), ("to do", left)):
         macs, seconds = sum(cost.macs for cost in part), sum(cost.seconds for cost in part)
         show.say(f"{title:8}{len(part)} cells, {macs / 1e15:.4f} PMAC, about {show.duration(seconds)} on this machine")
     show.say("All sessions; what cells share counts once. The time includes tests, whose compute does not count.")
-    silent = sorted({cost.run.method for cost in costs if not cost.knows_later})
-    if silent:
-        show.say(f"Not counted: later sessions of {', '.join(silent)}, which are known when they begin.")
-    if any(_trains_map(cost.run) for cost in costs):
+    if any(_trains_map(cost.run) for cost in possible):
         show.say("Not counted: the steps of a map, which pass no image through an encoder.")
+
+
+def _told_apart(costs: Sequence["Cost"], count: int) -> tuple[list["Cost"], list["Cost"]]:
+    """The cells that can be run, and the others; where none of all cells can, the command fails as they would."""
+    possible, impossible = [cost for cost in costs if not cost.error], [cost for cost in costs if cost.error]
+    if impossible and len(impossible) == count:
+        raise FscilError(impossible[0].error)
+    return possible, impossible
 
 
 def _trains_map(run: "RunSpec") -> bool:
@@ -159,11 +168,14 @@ def _affordable(runs: Sequence["RunSpec"], everything: Sequence["RunSpec"], pmac
 
     missing = folder.unfinished(runs)
     costs = budget.Planner().costs(missing, finished=folder.finished(everything))
-    fitting = budget.fitting(costs, pmac * 1e15)
-    left_out = [run for run in missing if run not in fitting]
-    for run in left_out:
-        show.say(f"left out, beyond the budget of {pmac:g} PMAC: {_name(run)}")
-    return [run for run in runs if run not in left_out]
+    possible, impossible = _told_apart(costs, len(runs))
+    fitting = budget.fitting(possible, pmac * 1e15)
+    for cost in impossible:
+        show.say(f"left out, cannot be run: {_name(cost.run)} ({cost.error})")
+    for cost in possible:
+        if cost.run not in fitting:
+            show.say(f"left out, beyond the budget of {pmac:g} PMAC: {_name(cost.run)}")
+    return [run for run in runs if run in fitting or run not in missing]
 
 
 def _execute(
@@ -217,7 +229,9 @@ def _name(run: "RunSpec") -> str:
     return f"{run.folder.parent.name}, seed {run.seed}"
 
 
-def _failure_sentence(failures: Sequence["Ended"], count: int) -> str:
-    first = failures[0]
-    others = "the others are finished; run the same command again to try only those that failed"
-    return f"{len(failures)} of {count} cells failed, such as {_name(first.run)} ({first.error}); {others}"
+def _failure_sentence(failures: Sequence["Ended"], count: int, left_out: int) -> str:
+    first, again = failures[0], "run the same command again to try only those that failed"
+    if left_out:
+        again = f"{left_out} more were left out; run the same command again to go on"
+    failed = f"{len(failures)} of {count} cells failed, such as {_name(first.run)} ({first.error})"
+    return f"{failed}; the others are finished; {again}"

@@ -34,14 +34,19 @@ def learn(
             "[default: auto, efficientnet_lite0 or its layout; with --train: the recipe's, fast]"
         ),
     ] = None,
-    best: Annotated[bool, Parameter(help="two encoders and mirror images: slower, more accurate", negative=())] = False,
+    best: Annotated[
+        bool, Parameter(help="two encoders or layouts, two views of each photo: slower, more accurate", negative=())
+    ] = False,
     weights: Annotated[
         str | None, Parameter(help="local weights file [default: the pretrained weights; with --train: none]")
     ] = None,
     pixels: Annotated[
         Count | None, Parameter(help="size of the images [default: the encoder's own; with --train: the recipe's, 64]")
     ] = None,
-    views: Annotated[Literal["one", "flip"], Parameter(help="flip: a photo and its mirror image are averaged")] = "one",
+    views: Annotated[
+        Literal["one", "flip", "negative"],
+        Parameter(help="flip: a photo and its mirror image are averaged; negative: a photo and its negative"),
+    ] = "one",
     false_acceptance: Annotated[Share, Parameter(help="share of unknown photos that may be taken for known")] = 0.05,
     seed: Annotated[Whole, Parameter(help="seed of everything that is drawn")] = 0,
     keep_features: Keep = "all",
@@ -54,10 +59,12 @@ def learn(
     _check_place(save, overwrite)
     _check_numbers(false_acceptance, seed)
     _check_training(full, strength, views, recipe)
-    if best and (full or encoder or weights):
-        raise FscilError("--best chooses the encoder; omit --encoder, --weights, --train and --strength full")
+    if best and (full or encoder or weights or views != "one"):
+        others = "--encoder, --weights, --views, --train and --strength full"
+        raise FscilError(f"--best chooses the encoder and the views; omit {others}")
+    from fscil.nn.branches import SEEN_BESIDE
     from fscil.teach.base import learning
-    from fscil.teach.base.choosing import model_for
+    from fscil.teach.base.choosing import Chosen, model_for
     from fscil.teach.knowledge import backbones
     from fscil.teach.storage import modelfile
 
@@ -69,15 +76,25 @@ def learn(
 
         given = {"encoder": encoder, "weights": weights, "pixels": pixels}
         changes = {name: value for name, value in given.items() if value is not None}
-        model, strength = trained(photos, folders, save, recipe, seed, changes, show.say), "full"
+        chosen, strength = Chosen(trained(photos, folders, save, recipe, seed, changes, show.say)), "full"
     else:
-        chosen = backbones.BEST if best else encoder or backbones.AUTO
-        model = model_for(chosen, weights, pixels, "flip" if best else views, sources, names, show.say)
-        if best:
-            show.say(f"{chosen} with mirror images: {backbones.cost(model):.1f} times the compute of the default")
+        wanted = backbones.BEST if best else encoder or backbones.AUTO
+        chosen = model_for(wanted, weights, pixels, views, sources, names, show.say)
+        if wanted == backbones.BEST:
+            seen = f"{chosen.model.origin.encoder} with {SEEN_BESIDE[chosen.model.branches[0].views]}"
+            show.say(f"{seen}: {backbones.cost(chosen.model):.1f} times the compute of the default")
+    model = chosen.model
     model.memory.keep = keep_features == "all"
     lesson = learning.learn(
-        model, sources, names, strength, false_acceptance, seed=seed, tell=show.say, began=None if full else began
+        model,
+        sources,
+        names,
+        strength,
+        false_acceptance,
+        seed=seed,
+        tell=show.say,
+        began=None if full else began,
+        known=chosen.known,
     )
     tell_lesson(lesson, len(sources))
     (modelfile.replace if overwrite else modelfile.save_over)(model, save)

@@ -18,10 +18,17 @@ Saved = Annotated[Path, Parameter(help="model file made by fscil learn")]
 Class = Annotated[str, Parameter(help="name of the class")]
 Folder = Annotated[Path, Parameter(help="folder with one sub-folder of photos per class")]
 Strict = Annotated[bool, Parameter(help="end with an error if a photo cannot be read", negative=())]
+Erase = Annotated[
+    bool, Parameter(help="remove every trace but what was fitted to all base classes; this is final", negative=())
+]
 Keep = Annotated[
     Literal["all", "none"],
-    Parameter(help="whether the file keeps a feature of each photo; unteach, nearest and photos need it"),
+    Parameter(
+        help="whether the file keeps a feature of each photo; "
+        "unteach and correct by digest, nearest and photos MODEL CLASS need it"
+    ),
 ]
+FITTED = "what was fitted to all base classes together stays; learn again to remove that too"
 WITHOUT_FEATURES = (
     "without features of photos, unteach and correct need the photo itself, nearest does not work, no photo is called "
     "unlike the others, only photos of the same lesson are asked about, and lessons do not measure not sure again; "

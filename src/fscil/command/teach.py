@@ -8,8 +8,10 @@ from cyclopts import Parameter
 from fscil.command import show
 from fscil.command.options import Share
 from fscil.command.photos import (
+    FITTED,
     WITHOUT_FEATURES,
     Class,
+    Erase,
     Keep,
     Saved,
     Strict,
@@ -77,7 +79,7 @@ def forget(
     name: Class,
     /,
     *,
-    erase: Annotated[bool, Parameter(help="remove every trace; this is final", negative=())] = False,
+    erase: Erase = False,
 ) -> None:
     """Forget a class; undo brings it back, unless it was erased."""
     from fscil.teach.names import class_name
@@ -92,9 +94,7 @@ def forget(
             known.forget(name)
     show.say(f"{'erased' if erase else 'forgot'} {name!r}; {model} {knows(known)}")
     if any(label < known.base for label in gone):
-        show.say(
-            "it was a base class: what was fitted to all base classes together stays; learn again to remove that too"
-        )
+        show.say(f"it was a base class: {FITTED}")
 
 
 def rename(model: Saved, name: Class, new: Annotated[str, Parameter(help="the new name")], /) -> None:
@@ -128,14 +128,16 @@ def adjust(
     from fscil.text import count
 
     with modelfile.editing(model) as known:
-        before = known.calibration
+        before, accepted = known.calibration, known.accepted or 0
         known.adjust(false_acceptance)
-    after = known.calibration
-    rates = f"{100 * before.false_acceptance:g} % before, {100 * after.false_acceptance:g} % now"
-    refused = f"{100 * (1 - (before.accepted or 0)):.0f} % before, {100 * (1 - (after.accepted or 0)):.0f} % now"
-    show.say(f"unknown photos taken for known: {rates}; known photos that are not sure: {refused}")
-    taught = f" and {count(after.rechecked, 'taught class', 'taught classes')}" if after.rechecked else ""
-    show.say(f"as measured on {after.photos} held-out base photos{taught}; fscil evaluate measures it on yours")
+    after, now = known.calibration, len(known.names)
+    was, promised = (f"{100 * c.false_acceptance:g} %" for c in (before, after))
+    show.say(f"promised: at most {was} of unknown photos taken for known before, {promised} now")
+    refused = f"{100 * (1 - accepted):.0f} % before, {100 * (1 - (known.accepted or 0)):.0f} % now"
+    moved = f" for {count(after.classes, 'class', 'classes')} and moved to {now}" if after.shift(now) else ""
+    taught = f" and {count(after.rechecked, 'taught class', 'taught classes')}" if after.rechecked else moved
+    measured = f"on {count(after.photos, 'held-out base photo')}{taught}"
+    show.say(f"measured {measured}: known photos that are not sure: {refused}; fscil evaluate measures both on yours")
 
 
 VERBS = (teach, forget, rename, undo, adjust)

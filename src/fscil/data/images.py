@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from fscil.data.framing import Augment, Draw, Framing, draw, finish, interpolation, keeps_pixels, rearrangement, windows
 from fscil.data.pictures import centre, damage, upright_rgb
 from fscil.errors import FscilError
-from fscil.running.devices import usable_cores
+from fscil.running.devices import own_cores
 from fscil.tensors import sent
 
 __all__ = ["Augment", "FileImages", "Framing", "Images", "Ingredients", "TensorImages", "cut_picture", "decode"]
@@ -28,6 +29,9 @@ ChunkRandom = Callable[[int], torch.Generator]
 HASHED = 1000  # images whose bytes are copied at a time
 ROOM = 0.5  # share of a device's free memory that images may take; the rest is for the nets
 CPU = torch.device("cpu")
+WORKERS = 16  # at most: each takes its time to start, in every epoch anew
+WAITING = 2**30  # bytes of main memory in which decoded images may wait for their step, if more than two workers decode
+PREFETCH = 2  # chunks that are under way for each worker
 
 
 class Images(ABC):
@@ -46,6 +50,10 @@ class Images(ABC):
     @abstractmethod
     def on(self, device: torch.device) -> Self:
         """The same images, whose batches are made on a device."""
+
+    def taken(self, device: torch.device, free: float) -> int:
+        """Bytes that `on` takes of a device, of which so many are free; batches come and go."""
+        return 0
 
     @abstractmethod
     def joined(self, other: Self) -> Self:
@@ -95,8 +103,12 @@ class TensorImages(Images):
 
     def on(self, device: torch.device) -> "TensorImages":
         """All stored pixels move there once, if they fit; else those of each batch do."""
-        fits = self._pixels.numel() <= ROOM * free_memory(device)
-        return TensorImages(self._pixels.to(device) if fits else self._pixels, self.labels, self._rows, device)
+        moves = self.taken(device, free_memory(device))
+        return TensorImages(self._pixels.to(device) if moves else self._pixels, self.labels, self._rows, device)
+
+    def taken(self, device: torch.device, free: float) -> int:
+        size = self._pixels.numel()
+        return size if self._pixels.device.type != device.type and size <= ROOM * free else 0
 
     @property
     def pixels(self) -> Tensor:
@@ -126,7 +138,7 @@ class TensorImages(Images):
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that images may be stored in; main memory holds them already."""
+    """Bytes of a GPU that are free; no limit elsewhere: main memory holds images already."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
 
 
@@ -163,12 +175,15 @@ def _taken(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 class FileImages(Images):
-    """Images in files, decoded by worker processes (0: in this process), at most one for each core there is to use."""
+    """Images in files, decoded by worker processes (0: in this process), at most one for each core there is to use.
 
-    def __init__(self, paths: Sequence[str | Path], labels: Tensor, workers: int = 2, device: torch.device = CPU):
+    Their number changes no image: chunks come back in order, and all that is random is drawn in this process.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], labels: Tensor, workers: int = WORKERS, device: torch.device = CPU):
         self.paths = tuple(map(str, paths))
         self.labels = labels.long()
-        self.workers, self.device = min(workers, usable_cores()), device
+        self.workers, self.device = min(workers, own_cores()), device
 
     def select(self, indices: Tensor | Sequence[int]) -> "FileImages":
         indices = torch.as_tensor(indices, dtype=torch.int64)
@@ -187,18 +202,28 @@ class FileImages(Images):
         return hashlib.blake2b(repr(files).encode()).digest()
 
     def _crops(self, chunks: Iterable[tuple[Tensor, Draw | None]], framing: Framing) -> Iterator[Tensor]:
+        rest = iter(chunks)
+        ahead = list(islice(rest, self.workers))  # fewer than the loader takes at once
+        workers = suited(len(ahead), max((len(chunk) for chunk, _ in ahead), default=0), framing.pixels)
         loader: DataLoader[np.ndarray | FscilError] = DataLoader(
             _Decoder(self.paths, framing),
-            sampler=chunks,  # iterated in this process, in order
+            sampler=chain(ahead, rest),  # iterated in this process, in order
             batch_size=None,
             collate_fn=_unchanged,
-            num_workers=self.workers,
+            num_workers=workers,
+            prefetch_factor=PREFETCH if workers else None,
             generator=torch.Generator(),  # else the loader draws a seed from the global generator
         )
         for crops in loader:
             if isinstance(crops, FscilError):
                 raise crops
             yield sent(torch.from_numpy(crops), self.device)
+
+
+def suited(workers: int, images: int, pixels: int) -> int:
+    """As many of the workers, but two in any case, as leave room for chunks of `images` of this size that wait."""
+    chunk = 3 * pixels**2 * max(images, 1)
+    return min(workers, max(2, WAITING // (PREFETCH * chunk)))
 
 
 def _size(path: str) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fscil.data import PUBLISHED, Protocol
-from fscil.data.images import Images, Ingredients
+from fscil.data.images import Images, Ingredients, free_memory
 from fscil.errors import FscilError
 
 
@@ -76,6 +76,12 @@ class Benchmark:
         moved = copy(self)
         moved._train, moved._test = self._train.on(device), self._test.on(device)
         return moved
+
+    def taken(self, device: torch.device) -> int:
+        """Bytes of a device that `on` takes: first the training images are moved, if they fit, then those of tests."""
+        free = free_memory(device)
+        train = self._train.taken(device, free)
+        return train + self._test.taken(device, free - train)
 
     def _check(self, count: int) -> None:
         for setting in ("base_classes", "ways", "shots"):

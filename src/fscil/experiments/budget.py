@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from fscil.errors import FscilError
 from fscil.experiments.cells import AFTER_BASE
 from fscil.methods.shared.method import OF_F1
 from fscil.running.experiment import RunSpec, plan_all
@@ -34,7 +35,7 @@ class Cost:
     run: RunSpec
     parts: tuple[Part, ...]
     memory_bytes: float
-    knows_later: bool  # whether the learning of later sessions is counted
+    error: str = ""  # why it cannot be run, and so not be planned
 
     def macs_of(self, kind: str) -> float:
         return sum(part.left * part.macs for part in self.parts if part.kind == kind)
@@ -57,25 +58,37 @@ class Planner:
     """Plans cells; those with the same method and settings are timed once, whatever their seed."""
 
     def __init__(self) -> None:
-        self.plans: dict[str, Mapping[str, Any]] = {}
+        self.plans: dict[str, Mapping[str, Any] | FscilError] = {}
 
-    def plan(self, run: RunSpec) -> Mapping[str, Any]:
+    def plan(self, run: RunSpec) -> Mapping[str, Any] | FscilError:
+        """The plan of a cell, or why it cannot be run."""
         settings = json.dumps([run.method, to_dict(run.config), to_dict(run.protocol)])
         if settings not in self.plans:
-            self.plans[settings] = plan_all(run)
+            self.plans[settings] = _tried(run)
         return self.plans[settings]
 
     def costs(self, runs: Sequence[RunSpec], finished: Sequence[RunSpec] = ()) -> list[Cost]:
         """The cost of each cell, in this order, behind those that are finished and have left what can be shared."""
         made: dict[str, int] = {}
         for run in finished:
-            cost(run, self.plan(run), made)
-        return [cost(run, self.plan(run), made) for run in runs]
+            self.cost(run, made)
+        return [self.cost(run, made) for run in runs]
+
+    def cost(self, run: RunSpec, made: dict[str, int]) -> Cost:
+        planned = self.plan(run)
+        return Cost(run, (), 0.0, str(planned)) if isinstance(planned, FscilError) else cost(run, planned, made)
 
 
 def costs(runs: Sequence[RunSpec]) -> list[Cost]:
     """The cost of each cell, in this order, where none is finished."""
     return Planner().costs(runs)
+
+
+def _tried(run: RunSpec) -> Mapping[str, Any] | FscilError:
+    try:
+        return plan_all(run)
+    except FscilError as problem:  # the other cells do not depend on it
+        return problem
 
 
 def fitting(costs: Sequence[Cost], macs: float) -> list[RunSpec]:
@@ -96,7 +109,7 @@ def cost(run: RunSpec, planned: Mapping[str, Any], made: dict[str, int]) -> Cost
         parts.append(Part(kind, left, float(stage["macs"]), float(stage["seconds"])))
         if identity:
             made[identity] = max(before, passes)
-    return Cost(run, tuple(parts), float(planned["memory_bytes"]), planned["knows_later"])
+    return Cost(run, tuple(parts), float(planned["memory_bytes"]))
 
 
 def stages(run: RunSpec, planned: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:

@@ -68,7 +68,7 @@ def cells(made: Iterable[Reading]) -> list[RunSpec]:
 
 
 def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
-    """The readings of some arms, or at some values of an axis or a choice, alone: "arm=RESA-R,tied", "way=5".
+    """The readings of some arms, seeds, or values of an axis or a choice, alone: "arm=RESA-R,tied", "way=5", "seed=1".
 
     What the experiment omits stays away unless a wish names a part of the reason.
     """
@@ -90,6 +90,17 @@ def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
     return kept
 
 
+def check_changes(experiment: Experiment, chosen: Iterable[Reading], changes: Settings) -> None:
+    """Refuses to change what the chosen arms set: they would be alike under their different names."""
+    for arm in {reading.arm.name: experiment.owner(reading.arm) for reading in chosen}.values():
+        name = next((name for name in changes if name in arm.settings), None)
+        if name:
+            raise FscilError(
+                f"--set {name}: arm {arm.name!r} of {experiment.name} is made by its own {name}; omit it, or choose "
+                "arms that do not set it by --only arm=…"
+            )
+
+
 def _listed(text: str, known: set[str]) -> list[str]:
     """The names in a list with commas; a known name may hold a comma itself, such as "cosine, two nets"."""
     names, rest = [], text.split(",")
@@ -101,7 +112,8 @@ def _listed(text: str, known: set[str]) -> list[str]:
 
 
 def _place(reading: Reading) -> dict[str, str]:
-    return {ARM: reading.arm.name, **{name: value_text(value) for name, value in reading.point.items()}}
+    place = {**reading.point, **reading.repetition}
+    return {ARM: reading.arm.name, **{name: value_text(value) for name, value in place.items()}}
 
 
 def points(axes: Mapping[str, Sequence[object]]) -> Iterator[Settings]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from fscil.data import default_root
 from fscil.errors import FscilError
-from fscil.experiments.schedule import Ended, sentence
+from fscil.experiments.schedule import Ended, bases_first, sentence
 from fscil.running.experiment import RunSpec, execute
 
 LOCAL = "local"
@@ -29,8 +31,12 @@ def on_ray(runs: Sequence[RunSpec], address: str, cores: int) -> Iterator[Ended]
     ray = connected(address)
     try:
         gpus = min(1, int(ray.cluster_resources().get("GPU", 0)))
+        cores = min(cores, most_cores(ray.nodes(), gpus))  # a task that no machine can take would wait for ever
+        if not cores:
+            kind = "a core and a GPU" if gpus else "a core"
+            raise FscilError(f"no machine of the Ray cluster at {address} offers {kind}: start one with --num-cpus")
         task = ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=RETRIES)(work)
-        waiting = {task.remote(anywhere(run), cores): run for run in runs}
+        waiting = {task.remote(anywhere(run), cores, Path.cwd()): run for run in bases_first(runs)}
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             yield Ended(waiting.pop(done), _error(ray, done))
@@ -66,14 +72,26 @@ def check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), PATIENCE).close()
 
 
+def most_cores(nodes: Iterable[Mapping[str, Any]], gpus: int) -> int:
+    """Cores of the largest machine of a cluster, of those alone that have so many GPUs."""
+    there = [node["Resources"] for node in nodes if node["Alive"]]
+    return max((int(has.get("CPU", 0)) for has in there if has.get("GPU", 0) >= gpus), default=0)
+
+
 def anywhere(run: RunSpec) -> RunSpec:
     """A run whose folders do not depend on where a process was started."""
     return replace(run, out=run.out.absolute(), root=(run.root or default_root()).absolute())
 
 
-def work(run: RunSpec, cores: int) -> str:
-    """Runs a cell; gives its error, empty after success."""
+def work(run: RunSpec, cores: int, begun_in: Path) -> str:
+    """Runs a cell; gives its error, empty after success.
+
+    Files that its settings name lie where the command was begun. Their names stay as they are: they are a part of
+    what the run is, and of what its bases are kept by.
+    """
     torch.set_num_threads(cores)
+    with suppress(OSError):  # a machine without this folder can still run cells that name no files
+        os.chdir(begun_in)
     try:
         execute(run)
     except Exception as problem:

@@ -18,9 +18,9 @@ from fscil.experiments.cells import Reading, value_text
 from fscil.experiments.specs import Experiment
 from fscil.metrics import Interval, RunMetrics, Spread, paired_difference, spread
 from fscil.report.captions import DAGGER, RECONSTRUCTED, mark
-from fscil.report.published import is_standard, published
+from fscil.report.published import PublishedRow, is_standard, published
 from fscil.report.runs import TOTAL, Record
-from fscil.report.text import latex_row
+from fscil.report.text import LATEX, latex_row
 
 METRICS: dict[str, Callable[[RunMetrics], float]] = {
     "Avg": lambda curve: curve.average,
@@ -45,6 +45,8 @@ class Line:
     pairs: int  # repetitions that line and reference share
     gaps: Mapping[str, Interval]
     published: float | None  # Avg of the paper
+    sessions: Sequence[float] = ()  # mean accuracy after each of them
+    published_sessions: Sequence[float] = ()
 
     @property
     def published_text(self) -> str:
@@ -60,8 +62,10 @@ def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Ma
         other = reference_of(key, experiment, list(names))
         own, base = groups[key], groups.get(other, {}) if other != key else {}
         place = {"name": names[key], "arm": key[0], "point": json.loads(key[1])}
-        reference = names[other] if other != key else ""
-        lines.append(Line(**place, reference=reference, published=published_average(first[key]), **compared(own, base)))
+        reference, paper = names[other] if other != key else "", published_row(first[key])
+        beside = {"published": paper.avg, "published_sessions": paper.sessions} if paper else {"published": None}
+        sessions = [fmean(after) for after in zip(*(curve.accuracies for curve in own.values()), strict=True)]
+        lines.append(Line(**place, reference=reference, sessions=sessions, **beside, **compared(own, base)))
     return lines
 
 
@@ -136,8 +140,8 @@ def line_name(reading: Reading, arms: int) -> str:
     return ", ".join(filter(None, (named, place)))
 
 
-def published_average(reading: Reading) -> float | None:
-    """Avg of the row of the paper that an arm names, by the row's name or its method's; None where it has no such.
+def published_row(reading: Reading) -> PublishedRow | None:
+    """The row of the paper that an arm names, by its name or its method's; None where it has no such.
 
     Nor beside runs of other sessions than the paper's; draws and orders, over which a line is a mean, may differ.
     """
@@ -147,7 +151,7 @@ def published_average(reading: Reading) -> float | None:
     if tables is None or not arm.published or not is_standard(run.dataset, protocol):
         return None
     rows = (*tables.rows, *tables.study_rows)
-    return next((row.avg for row in rows if arm.published in (row.name, row.method)), None)
+    return next((row for row in rows if arm.published in (row.name, row.method)), None)
 
 
 def markdown(experiment: Experiment, lines: Sequence[Line]) -> str:
@@ -180,12 +184,18 @@ def latex(lines: Sequence[Line]) -> str:
     table = [[r.name, str(r.n), *(spread_text(r.spreads[m]) for m in METRICS), r.published_text] for r in lines]
     gaps = [[r.name, r.reference, *(interval_text(r.gaps[m]) for m in METRICS)] for r in lines if r.gaps]
     blocks = ["% needs \\usepackage{booktabs}", _tabular(["", "n", *METRICS, "published"], table)]
-    return "\n\n".join([*blocks, *([_tabular(["", "minus", *METRICS], gaps)] if gaps else [])]) + "\n"
+    blocks += [_tabular(["", "minus", *METRICS], gaps)] if gaps else []
+    blocks += [latex_text(f"{RECONSTRUCTED}.")] if any(line.name.endswith(DAGGER) for line in lines) else []
+    return "\n\n".join(blocks) + "\n"
 
 
 def _tabular(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = [f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}", "\\toprule", latex_row(titles), "\\midrule"]
     return "\n".join([*head, *map(latex_row, rows), "\\bottomrule", "\\end{tabular}"])
+
+
+def latex_text(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)
 
 
 def comma_separated(lines: Sequence[Line]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from itertools import product
-from math import isnan
+from math import ceil, isnan
 from typing import TYPE_CHECKING, Any
 
 from matplotlib import rc_context
@@ -66,24 +66,53 @@ def heat_maps(axes: Sequence[str], lines: Sequence[Line]) -> Figure:
 
 
 def curves(axis: str, lines: Sequence[Line]) -> Figure:
-    """Accuracies over one setting, a curve for each arm and choice, with bands of one standard deviation (Figure 4)."""
-    figure = Figure(figsize=(4.2 * len(CURVES), 3.6), layout="constrained")
+    """Accuracies over one setting and, below, after each session, a plane for each arm and choice (Figure 4)."""
     names = [*dict.fromkeys(curve_name(axis, line) for line in lines)]
-    for plane, metric in zip(figure.subplots(1, len(CURVES)), CURVES, strict=True):
-        for place, name in enumerate(names):
-            own = [line for line in lines if curve_name(axis, line) == name]
-            at = [line.point[axis] for line in own]
-            means, stds = ([getattr(line.spreads[metric], part) for line in own] for part in ("mean", "std"))
-            look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-            plane.plot(at, means, label=name, **look)
-            low, high = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
-            plane.fill_between(at, low, high, color=look["color"], alpha=0.18, linewidth=0)
-        plane.set(xlabel=axis, ylabel="% of test images", title=metric)
-        plane.grid(alpha=0.3)
+    own = {name: [line for line in lines if curve_name(axis, line) == name] for name in names}
+    rows = 1 + ceil(len(names) / len(CURVES))
+    figure = Figure(figsize=(4.2 * len(CURVES), 3.6 * rows), layout="constrained")
+    top, *below = figure.subplots(rows, len(CURVES))
+    for plane, metric in zip(top, CURVES, strict=True):
+        over_setting(plane, axis, metric, own)
+    after = [plane for row in below for plane in row]
+    for plane, name in zip(after, names, strict=False):
+        plane.sharey(after[0])
+        after_sessions(plane, axis, name, own[name])
+    for plane in after[len(names) :]:
+        plane.remove()
     figure.legend(
-        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(names), 4), frameon=False
+        *top[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(len(names), 4), frameon=False
     )
     return figure
+
+
+def over_setting(plane: Axes, axis: str, metric: str, own: Mapping[str, Sequence[Line]]) -> None:
+    """One accuracy over a setting, a curve for each arm and choice, with bands of one standard deviation."""
+    for place, (name, lines) in enumerate(own.items()):
+        at = [line.point[axis] for line in lines]
+        means, stds = ([getattr(line.spreads[metric], part) for line in lines] for part in ("mean", "std"))
+        plane.plot(at, means, label=name, **look(place))
+        low, high = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
+        plane.fill_between(at, low, high, color=look(place)["color"], alpha=0.18, linewidth=0)
+    plane.set(xlabel=axis, ylabel="% of test images", title=metric)
+    plane.grid(alpha=0.3)
+
+
+def after_sessions(plane: Axes, axis: str, name: str, lines: Sequence[Line]) -> None:
+    """Mean accuracy after each session, a curve for each value of a setting, and the published one where it is told."""
+    for place, line in enumerate(lines):
+        plane.plot(line.sessions, label=value_text(line.point[axis]), **look(place))
+        if line.published_sessions:
+            label = f"{value_text(line.point[axis])}, published"
+            plane.plot(line.published_sessions, label=label, color=look(place)["color"], linestyle="--")
+    plane.set(xlabel="session", ylabel="% of test images", title=f"{name}: after each session")
+    plane.legend(title=axis, fontsize="small", frameon=False)
+    plane.grid(alpha=0.3)
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour and marker of a curve by its place among others."""
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
 
 
 def curve_name(axis: str, line: Line) -> str:

@@ -30,7 +30,8 @@ from fscil.running.runfolder import RunFolder
 from fscil.settings import from_dict
 
 NAME = "gradcam"
-EACH = 4  # old classes, and as many new ones; half of them hits, where there are any
+EACH = 4  # old classes, and as many new ones; half of them hits, where there are as many of both
+RELATIONS = ["cosine", "euclid"]  # the base relation, and the complementary one
 MEANING = (
     "Heat: where the score of the true class comes from, by Grad-CAM, in the base relation, the complementary relation "
     "and both together, each minus its mean over the classes. So few images show no rate."
@@ -55,6 +56,12 @@ def draw(folder: Path, root: Path | None, out: Path) -> list[Path]:
     if not facts:
         raise FscilError(f"{folder} is no run folder: give that of a finished run of kt_rcnet")
     sessions = data.benchmark(facts["dataset"], root, from_dict(Protocol, facts["protocol"]))
+    now = sessions.fingerprint()
+    if facts.get("benchmark_fingerprint", now) != now:
+        where = root or data.default_root()
+        raise FscilError(
+            f"{folder} was measured on other images than {where} holds now: give the folder of those images by --root"
+        )
     last = sessions.session_count - 1
     method = restored(run, facts, last)
     shown = examples(run.predictions(last), sessions.first_seen)
@@ -82,8 +89,8 @@ def restored(run: RunFolder, facts: dict[str, Any], last: int) -> Frozen:
     """The method as the last session has left it."""
     config = from_dict(methods.load(facts["method"]).Config, facts["settings"])
     method = methods.load(facts["method"]).Method(config, encoders.build(config.encoder, config.pixels))
-    if not isinstance(method, Frozen) or len(method.branches) < 2:
-        raise FscilError(f"{run.path}: {facts['method']} has not two relations; take a run of kt_rcnet")
+    if not isinstance(method, Frozen) or [branch.relation for branch in method.branches] != RELATIONS:
+        raise FscilError(f"{run.path}: {facts['method']} has no complementary relation; take a run of kt_rcnet")
     if not (run.path / f"state-{last:02d}.safetensors").exists():
         raise FscilError(f"{run.path} keeps no state of session {last}: finish the run, or take one of `fscil run`")
     run.open(facts)
@@ -98,9 +105,11 @@ def examples(predictions: dict[str, np.ndarray], first_seen: dict[int, int]) -> 
     shuffled = [Example(i, truth[i], answers[i], first_seen[truth[i]] > 0) for i in order]
     chosen: list[Example] = []
     for new in (False, True):
-        for hit, count in ((True, EACH // 2), (False, EACH)):
-            group = [e for e in shuffled if e.new == new and (e.truth == e.answer) == hit]
-            chosen += _of_different_classes(group, chosen, count if hit else EACH * (1 + new) - len(chosen))
+        own: list[Example] = []
+        for hit, count in ((True, EACH // 2), (False, EACH), (True, EACH)):  # hits again where too little was missed
+            group = [e for e in shuffled if e.new == new and _hit(e) == hit]
+            own += _of_different_classes(group, own, count - len(own))
+        chosen += sorted(own, key=_hit, reverse=True)
     return chosen
 
 

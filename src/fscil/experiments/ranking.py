@@ -33,9 +33,16 @@ class Neighbours:
     gaps: Mapping[str, Interval]  # above minus below; empty without a pair
 
     @property
-    def apart(self) -> bool:
-        """Whether the interval of the difference in Avg excludes 0; one pair has no interval."""
-        return bool(self.gaps) and not isnan(self.gaps[RANKED].low) and self.gaps[RANKED].low > 0
+    def order(self) -> tuple[str, str] | None:
+        """The higher line, then the lower one, where the interval of the difference in Avg excludes 0.
+
+        By their pairs the line below may be the higher one, where the line above has repetitions that it lacks.
+        """
+        if not self.gaps or isnan(self.gaps[RANKED].low):  # one pair has no interval
+            return None
+        if self.gaps[RANKED].low > 0:
+            return self.above, self.below
+        return (self.below, self.above) if self.gaps[RANKED].high < 0 else None
 
     @property
     def cells(self) -> list[str]:
@@ -66,8 +73,8 @@ def sentences(found: Sequence[Neighbours]) -> list[str]:
     """Which neighbours can be told apart, in plain words."""
     if all(pair.pairs < 2 for pair in found):
         return ["n = 1: nothing can be told apart, so the order is not stated. More seeds would tell."]
-    apart = [f"{pair.above} is above {pair.below}" for pair in found if pair.apart]
-    alike = [f"{pair.above} and {pair.below}" for pair in found if not pair.apart]
+    apart = ["{} is above {}".format(*pair.order) for pair in found if pair.order]
+    alike = [f"{pair.above} and {pair.below}" for pair in found if not pair.order]
     told = f"By Avg can be told apart: {'; '.join(apart)}." if apart else "By Avg no two neighbours can be told apart."
     return [told, *([f"Cannot be told apart: {'; '.join(alike)}."] if apart and alike else [])]
 

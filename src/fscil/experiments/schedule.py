@@ -48,11 +48,17 @@ def side_by_side(runs: Sequence[RunSpec], jobs: int) -> Iterator[Ended]:
     threads = share_of_cores(jobs)
     waiting = ThreadPoolExecutor(jobs)
     try:
-        ends = [waiting.submit(apart, run, threads) for run in runs]
+        ends = [waiting.submit(apart, run, threads) for run in (bases_first(runs) if jobs > 1 else runs)]
         for end in as_completed(ends):
             yield end.result()
     finally:
         waiting.shutdown(cancel_futures=True)
+
+
+def bases_first(runs: Sequence[RunSpec]) -> list[RunSpec]:
+    """The first cell of each seed before all others: it trains the base for which others of its seed would wait."""
+    first = {run.seed: run for run in reversed(runs)}
+    return sorted(runs, key=lambda run: run is not first[run.seed])
 
 
 def share_of_cores(jobs: int) -> int:

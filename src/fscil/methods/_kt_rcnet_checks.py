@@ -21,8 +21,6 @@ def check_choices(c: Config) -> None:
         raise FscilError("W1 learned has no whitened rows; set --shrinkage 1, or --W1 means")
     if c.W1 == "learned" and not c.base.epochs:
         raise FscilError("W1 learned takes rows that a base session trains; set --base.epochs, or --W1 means")
-    if c.whiten_first and c.shrinkage == 1:
-        raise FscilError("whiten_first whitens by --shrinkage, which is 1 (none): lower it, or omit --whiten_first")
     if c.start == "weights" and not (c.start_weights or c.weights):
         raise FscilError("start weights begins f2 with --weights, which are not given: give them, or set --start f1")
     if c.start == "f1" and c.start_weights:
@@ -38,6 +36,8 @@ def check_base(method: Method, base: Session) -> None:
     c = method.config
     check_start(c)
     check_length(c)
+    if c.whiten_first and c.shrinkage == 1:  # not among the choices: of an experiment it shall refuse some cells alone
+        raise FscilError("whiten_first whitens by --shrinkage, which is 1 (none): lower it, or omit --whiten_first")
     if not c.feature_scale and base.held_out is None:
         raise FscilError("feature_scale 0 is fitted on held-out base images; set --held_out to 5 or more")
     if not c.complement_weight:

@@ -70,7 +70,9 @@ def _arm_stages(method: Method, base: Session, pixels: int) -> list[PlannedStage
         return [PlannedStage("conventional", pixels, steps, size, total, total if c.uses_W1 else 0)]
     if c.complement == "resa":
         real, step = c.way * (c.shot + c.query), c.images_of_a_step
-        trained = PlannedStage("RESA", pixels, tasks, step, tasks * step, tasks * real if c.uses_W1 else 0)
+        support = step * c.shot // (c.shot + c.query)
+        encoded = tasks * real if c.uses_W1 else 0
+        trained = PlannedStage("RESA", pixels, tasks, step, tasks * step, encoded, support=support)
         return [trained, PlannedStage("W2 of each epoch", pixels, 1, batch, 0, max(epochs - 1, 0) * n)]
     turned = c.complement == "rotation"
     step = 2 * min(c.images_of_a_step // 2, n) if turned else images

@@ -194,13 +194,13 @@ class Mapped(Student):
     def batches(self, epoch: Epoch, turned: bool) -> Iterator[Batch]:
         cached, dropout = self.cached, self.method.config.feature_dropout
         for i, chunk in enumerate(self.draws(epoch, turned)):
-            weight, mine = self.share(chunk)
             chosen, rows = sent(chunk, self.device), cached.rows[chunk]
             f = cached.upright[chosen]
             if turned and cached.turned is not None:
                 turns = self.turns(len(chunk), epoch.rng("turns", epoch.start + i))
                 f = torch.cat([f, cached.turned[chosen, sent(turns - 1, self.device)]])
                 rows = torch.cat([rows, rows + turns * len(self.base.classes)])
+            weight, mine = self.share(rows)
             hidden = self.g * dropped(f, dropout, epoch.rng("hidden", epoch.start + i))
             yield Batch(hidden[mine] @ self.map.A, sent(rows[mine], self.device), weight=weight)
 

@@ -140,5 +140,5 @@ class Method(Prototypical):
         c, n, steps = self.config, len(base.train), self.config.transfer.epochs * self.config.tasks
         images = 2 * c.way * (c.shot + c.query)
         whitening = [self.teaching_plan(n)] if c.shrinkage < 1 else []
-        learning = PlannedStage("PIL", c.pixels, steps, images, steps * images, 0)
+        learning = PlannedStage("PIL", c.pixels, steps, images, steps * images, 0, support=2 * c.way * c.shot)
         return [*base_plan(c.base, c.pixels, n), *whitening, learning, self.teaching_plan(n)]

@@ -31,8 +31,9 @@ from torch import Tensor, nn
 from fscil.data.images import TensorImages
 from fscil.data.sessions import Benchmark, Session
 from fscil.methods.shared.base import Net, cross_entropy
+from fscil.methods.shared.foreseen import kept_in_all, kept_of_each, told
 from fscil.methods.shared.headed import Finetuning
-from fscil.methods.shared.method import Common, Needs
+from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.methods.shared.topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import blockwise_distillation
 from fscil.nn.encoders import Encoder
@@ -117,6 +118,17 @@ class Method(Reducible):
         images = images.select(torch.cat([torch.arange(old), old + order]))
         fewest = int(torch.unique(images.labels, return_counts=True)[1].min())
         return images.select(first_of_each(images.labels, min(fewest, self.quota)))
+
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        c, past, new = self.config, told(session), session.train.labels
+        seen = torch.cat([kept_in_all(past.before, c.memory), new])
+        counts = torch.unique(seen, return_counts=True)[1]
+        balanced = len(kept_of_each(seen, min(int(counts.min()), quota(c.memory, len(counts)))))
+        return [
+            *self.finetuning_plan(c.new, len(seen), taught=True),
+            *self.finetuning_plan(c.balanced, balanced, "balanced", taught=True),
+            self.encoding_plan(2 * len(new)),  # herded twice: for the balanced stage, and as it has left the net
+        ]
 
 
 def gradient_noise(size: float, epoch: int, images: int) -> float:

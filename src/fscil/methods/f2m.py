@@ -34,6 +34,7 @@ from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.shared.base import Net, cross_entropy, freeze, label_rows, prepare, training_pixels
 from fscil.methods.shared.finetuned import Finetuned, Gradient
+from fscil.methods.shared.foreseen import told
 from fscil.methods.shared.method import Common, Needs, PlannedStage, cosine_branch
 from fscil.nn.branches import Branches
 from fscil.nn.encoders import Encoder
@@ -194,6 +195,11 @@ class Method(Finetuned):
                 PlannedStage(name, size, k * steps, passes * math.ceil(images / steps), k * passes * images, 0)
             )
         return [*stages, self.teaching_plan(n)]
+
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        new = len(session.train)
+        images = len(told(session).of_later) + new
+        return [self.teaching_plan(new), self.finetuning_plan(self.config.new, images), self.teaching_plan(images)]
 
 
 def rounding(step: float) -> Gradient:

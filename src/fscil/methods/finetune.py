@@ -14,7 +14,7 @@ The released scripts choose the epoch on test images; here it is the last one.
 from dataclasses import dataclass, field
 
 from fscil.data.sessions import Session
-from fscil.methods.shared.base import base_plan, cross_entropy
+from fscil.methods.shared.base import cross_entropy
 from fscil.methods.shared.headed import Finetuning, Headed
 from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.nn.encoders import Encoder
@@ -50,5 +50,5 @@ class Method(Headed):
         for epoch, x, rows in self.finetuning_batches("new", session.train, session, c, run):
             epoch.step(cross_entropy(self.logits(self.encoder(x), c), rows, c))
 
-    def plan_new(self, session: Session) -> list[PlannedStage] | None:
-        return base_plan(self.config.new, self.config.pixels, len(session.train), "new")
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        return self.finetuning_plan(self.config.new, len(session.train))

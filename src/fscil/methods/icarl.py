@@ -28,13 +28,14 @@ from torch import Tensor
 
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
+from fscil.methods.shared.foreseen import kept_in_all, told
 from fscil.methods.shared.headed import Finetuning
 from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.methods.shared.topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import one_vs_all
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
-from fscil.nn.memory import first_of_each, quota, require_room
+from fscil.nn.memory import quota, require_room
 from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import cosine
 from fscil.running.training import Run
@@ -104,5 +105,9 @@ class Method(Reducible):
         return self.averaged(lambda view: cosine(self.encoder(view), self.means.means()), images)
 
     def plan(self, base: Session) -> list[PlannedStage]:
-        kept = len(first_of_each(base.train.labels, quota(self.config.memory, len(base.classes))))
-        return [*super().plan(base), self.encoding_plan(kept)]
+        return [*super().plan(base), self.encoding_plan(len(kept_in_all(base.train.labels, self.config.memory)))]
+
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        past, new, memory = told(session), len(session.train), self.config.memory
+        before, after = (len(kept_in_all(labels, memory)) for labels in (past.before, past.after))
+        return [*self.finetuning_plan(self.config.new, before + new, taught=True), self.encoding_plan(new + after)]

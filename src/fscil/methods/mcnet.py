@@ -30,11 +30,11 @@ from fscil.methods.shared.base import Net, base_plan, fit_base, fit_cosine_class
 from fscil.methods.shared.finetuned import Finetuned
 from fscil.methods.shared.method import Common, Needs, PlannedStage, cosine_branch
 from fscil.nn import encoders
+from fscil.nn.arithmetic import set_arithmetic
 from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import CosineHead
 from fscil.nn.relations import squared_distance
-from fscil.nn.winograd import use_winograd
 from fscil.running.descent import Descent, Training
 from fscil.running.training import Run
 
@@ -64,9 +64,7 @@ class Method(Finetuned):
     def __init__(self, config: Config, encoder: Encoder):
         super().__init__(config, encoder)
         second = encoders.build(config.second, config.pixels).to(memory_format=torch.channels_last)
-        second.precision = encoder.precision
-        if config.winograd:
-            use_winograd(second)
+        set_arithmetic(second, encoder.precision, config.winograd)
         first, other = cosine_branch("A", encoder, config), cosine_branch("B", second, config)
         other.weight.fill_(config.second_weight)
         self.branches = Branches([first, other])
@@ -118,17 +116,26 @@ class Method(Finetuned):
     def plan(self, base: Session) -> list[PlannedStage]:
         """What the second network computes is told in passes of the first."""
         c, n = self.config, len(base.train)
-        sizes = {c.pixels, *c.base.pixels}
-        first, second = ({size: branch.encoder.macs(size) for size in sizes} for branch in self.branches)
-        ratio = {size: second[size] / first[size] for size in sizes}
         other = [
-            replace(row, stage=f"second {row.stage}", trained=round(row.trained * ratio[row.pixels]))
+            replace(row, stage=f"second {row.stage}", trained=round(row.trained * self.ratio(row.pixels)))
             for row in base_plan(self.second_training, c.pixels, n)
         ]
         fitted = len(base.held_out) if base.held_out and not c.second_weight else 0
-        passes = (n + fitted) * self.branches[0].passes
-        prototypes = replace(self.teaching_plan(n), encoded=passes + round(passes * ratio[c.pixels]))
-        return [*base_plan(c.base, c.pixels, n), *other, prototypes]
+        return [*base_plan(c.base, c.pixels, n), *other, self.of_both(self.teaching_plan(n + fitted))]
+
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        n = len(session.train)
+        return [self.of_both(stage) for stage in (self.finetuning_plan(self.config.new, n), self.teaching_plan(n))]
+
+    def of_both(self, stage: PlannedStage) -> PlannedStage:
+        """A stage in which every image passes both networks, told in passes of the first, to the nearest."""
+        share = (1 + self.ratio(stage.pixels)) / len(self.branches)
+        return replace(stage, trained=round(share * stage.trained), encoded=round(share * stage.encoded))
+
+    def ratio(self, pixels: int) -> float:
+        """The compute of a pass of the second network, as a share of one of the first."""
+        first, second = (branch.encoder.macs(pixels) for branch in self.branches)
+        return second / first
 
 
 def psht(features: Tensor, labels: Tensor, old: Tensor, margin: float) -> Tensor:

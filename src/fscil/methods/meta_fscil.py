@@ -202,6 +202,10 @@ class Method(Headed):
         means = PlannedStage("prototypes", c.pixels, 1, min(n, 500), 0, n)
         return [*base_plan(c.base, c.pixels, n), meta, means]
 
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        n, steps = len(session.train), self.config.inner.epochs
+        return [PlannedStage("adaptation", self.config.pixels, steps, n, steps * n, n)]
+
 
 def imprinted(features: Tensor, rows: Tensor) -> Tensor:
     """Directions (classes, d) of the mean features (n, d) of each class, in the order of their rows (n,)."""

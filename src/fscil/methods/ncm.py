@@ -29,8 +29,9 @@ from torch import nn
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
 from fscil.methods.shared.base import cross_entropy, fit_base, fit_cosine_classifier
+from fscil.methods.shared.foreseen import kept_of_each, told
 from fscil.methods.shared.headed import Finetuning
-from fscil.methods.shared.method import Common, Needs
+from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.methods.shared.topic_reduction import Reducible, Reduction
 from fscil.nn.distillation import less_forget, margin_ranking
 from fscil.nn.encoders import Encoder
@@ -119,6 +120,11 @@ class Method(Reducible):
         else:
             rows = random_rows(len(session.classes), self.encoder.dim, self.encoder.dim**-0.5, run.rng("new rows"))
         self.head.grow(session.classes, rows)
+
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        c, new = self.config, len(session.train)
+        kept = len(kept_of_each(told(session).before, c.exemplars))
+        return [*self.finetuning_plan(c.new, kept + new, taught=True), self.encoding_plan((1 + c.imprint) * new)]
 
 
 def less_forget_weight(base: float, old: int, new: int) -> float:

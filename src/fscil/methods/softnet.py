@@ -121,6 +121,11 @@ class Method(Finetuned):
         n = len(base.train)
         return [*base_plan(self.config.base, self.config.pixels, n), self.teaching_plan(n)]
 
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        c, n = self.config, len(session.train)
+        trains = c.tuned == "statistics" or c.minor == "soft"
+        return [self.teaching_plan(2 * n), *([self.finetuning_plan(c.new, n)] if trains else [])]
+
 
 def only_minor(mask: SoftMask) -> Gradient:
     """Lets through the gradient of minor weights, as far as they count."""

@@ -19,7 +19,7 @@ new classes in every session, which no method can do in this protocol; the setti
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -187,8 +187,12 @@ class Method(Prototypical):
         support = (c.way + c.spare) * c.shot
         before = [*base_plan(c.base, c.pixels, n), self.teaching_plan(n)] if c.pretrain else []
         stages = [
-            PlannedStage(
-                s.stage.replace("base", "RES"), s.pixels, s.steps, s.batch + support, s.trained + s.steps * support, 0
+            replace(
+                s,
+                stage=s.stage.replace("base", "RES"),
+                batch=s.batch + support,
+                trained=s.trained + s.steps * support,
+                support=support,
             )
             for s in base_plan(c.transfer, c.pixels, n)
         ]

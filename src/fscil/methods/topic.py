@@ -29,8 +29,9 @@ from torch import Tensor, nn
 
 from fscil.data.sessions import Session
 from fscil.methods.shared.base import cross_entropy
+from fscil.methods.shared.foreseen import told
 from fscil.methods.shared.headed import Finetuning, Rehearsing
-from fscil.methods.shared.method import Common, Needs
+from fscil.methods.shared.method import Common, Needs, PlannedStage
 from fscil.nn.distillation import anchoring
 from fscil.nn.encoders import Encoder
 from fscil.nn.heads import GrowingLinear
@@ -140,6 +141,14 @@ class Method(Rehearsing):
     def shown(self, features: Tensor) -> Tensor:
         """Features as the gas sees them: of unit length, unless the classifier takes them as they are."""
         return F.normalize(features, dim=1) if self.config.feature_length else features
+
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        """The most it can be: which nodes win no base image, wherever they are put, and are removed, features tell."""
+        c, past, new = self.config, told(session), len(session.train)
+        nodes = min(c.nodes, len(past.of_base)) + len(past.of_later.unique())
+        moored = nodes if c.anchored_to == "previous" else 0
+        steps = self.finetuning_plan(c.new, new, beside=nodes if c.anchor else 0)
+        return [*steps, self.encoding_plan(2 * new + moored)]
 
 
 class Centres(nn.Module):

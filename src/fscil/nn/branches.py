@@ -13,7 +13,7 @@ from fscil.nn.prototypes import Prototypes
 from fscil.nn.relations import LinearForm, Relation, linear_form, query_form, relate
 from fscil.nn.whitening import Whitening, spread, whitening
 
-Views = Literal["one", "flip", "flip+shift"]
+Views = Literal["one", "flip", "flip+shift", "negative"]
 
 
 class View(NamedTuple):
@@ -22,6 +22,7 @@ class View(NamedTuple):
     shift: int = 0  # by -1 or 1 pixel along the diagonal
     mirrored: bool = False
     turns: int = 0  # quarters
+    negative: bool = False  # dark is bright: a drawing is the same, whatever its colours
 
     def of(self, images: Tensor) -> Tensor:
         if self.shift:
@@ -30,6 +31,8 @@ class View(NamedTuple):
             images = F.pad(images, (1, 1, 1, 1), mode="reflect")[..., start : start + p, start : start + q]
         if self.mirrored:
             images = images.flip(-1)
+        if self.negative:
+            images = -images  # normalised: about the mean colour
         return torch.rot90(images, self.turns, (-2, -1)) if self.turns else images
 
 
@@ -40,12 +43,17 @@ TEST_VIEWS: Mapping[Views, tuple[View, ...]] = MappingProxyType(
         "one": (UPRIGHT,),
         "flip": (UPRIGHT, View(mirrored=True)),
         "flip+shift": (*SHIFTED, *(view._replace(mirrored=True) for view in SHIFTED)),
+        "negative": (UPRIGHT, View(negative=True)),
     }
+)
+
+SEEN_BESIDE: Mapping[Views, str] = MappingProxyType(  # in words
+    {"one": "", "flip": "mirror images", "flip+shift": "mirror images and shifts", "negative": "negatives"}
 )
 
 
 def test_views(images: Tensor, views: Views) -> list[Tensor]:
-    """The views of images (n, 3, p, p) whose features are averaged: as they are, shifted by a pixel, mirrored."""
+    """The views of images (n, 3, p, p) whose features are averaged: as they are, shifted, mirrored, as negatives."""
     return [view.of(images) for view in TEST_VIEWS[views]]
 
 
@@ -161,8 +169,8 @@ class Branch(nn.Module):
         """
         if self.directed:
             self.length = float(pooled.norm(dim=1).mean()) or 1.0
-        found = spread(self._to_whiten(pooled), labels)
-        made = whitening(found, shrinkage or found.shrinkage)
+        found = spread(self._to_whiten(pooled), labels, shrinkage)
+        made = whitening(found, found.shrinkage)
         self.see_through(made if self.unit_means else made._replace(centre=torch.zeros_like(made.centre)))
         return self.whitened(pooled)
 

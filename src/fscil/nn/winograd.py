@@ -7,7 +7,7 @@ to 4x4 tiles of the result. All of it is matrix products, so torch's own are eno
 The numbers are those of an ordinary convolution but for rounding (relative errors of some 1e-6).
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -124,12 +124,14 @@ class WinogradConvolution(nn.Conv2d):
 def use_winograd(network: nn.Module) -> None:
     """From now on the wide 3x3 convolutions of a network take the short way; names and weights stay as they are."""
     for layer in network.modules():
-        if type(layer) is nn.Conv2d and _suits(layer):
+        if is_plain_3x3(layer) and layer.in_channels * layer.out_channels >= FEW:
             layer.__class__ = WinogradConvolution
     keep_freed_memory()
 
 
-def _suits(layer: nn.Conv2d) -> bool:
+def is_plain_3x3(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether a layer is torch's own convolution of 3x3 values, padded by one zero, with nothing else to it."""
+    if type(layer) is not nn.Conv2d or layer.padding_mode != "zeros" or layer.bias is not None:
+        return False
     shape = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
-    plain = shape == ((3, 3), (1, 1), (1, 1), (1, 1), 1) and layer.bias is None
-    return plain and layer.in_channels * layer.out_channels >= FEW
+    return shape == ((3, 3), (1, 1), (1, 1), (1, 1), 1)

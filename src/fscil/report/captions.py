@@ -96,7 +96,7 @@ def folder_name(runs: Iterable[Record]) -> str:
 
 def task(run: Record) -> Any:
     """What is learned: the protocol and the digest of the session lists."""
-    return without_folders([sessions_of(run), run.facts.get("benchmark_fingerprint")])
+    return without_folders([sessions_of(run), digest(run)])
 
 
 def sessions_of(run: Record) -> dict[str, Any]:

@@ -129,8 +129,8 @@ def rows(runs: list[Record]) -> list[Row]:
 
 def configuration(run: Record) -> str:
     """What runs must share to be averaged: everything that decides the result except the seed."""
-    keys = ("method", "recipe", "benchmark_fingerprint")
-    facts = {"protocol": sessions_of(run), **{key: run.facts.get(key) for key in keys}, "settings": settings(run)}
+    what = {"method": run.facts["method"], "recipe": run.facts.get("recipe"), "images": digest(run)}
+    facts = {"protocol": sessions_of(run), **what, "settings": settings(run)}
     return json.dumps(without_folders(facts), sort_keys=True)
 
 

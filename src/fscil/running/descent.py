@@ -63,11 +63,11 @@ def only_upright(name: str, training: Training) -> None:
         )
 
 
-def optimiser(parameters: Sequence[nn.Parameter], descent: Descent) -> torch.optim.Optimizer:
-    """The optimiser that `descent` names."""
+def optimiser(parameters: Sequence[nn.Parameter], descent: Descent, precision: str) -> torch.optim.Optimizer:
+    """The optimiser that `descent` names, of nets that compute in `precision`."""
     d = descent
     if d.optimizer == "muon":
-        return Muon(parameters, d.lr, d.rest_lr, d.momentum, REST_MOMENTUM, d.weight_decay)
+        return Muon(parameters, d.lr, d.rest_lr, d.momentum, REST_MOMENTUM, d.weight_decay, getattr(torch, precision))
     if d.optimizer == "adamw":
         return torch.optim.AdamW(parameters, d.lr, weight_decay=d.weight_decay, fused=True)
     return torch.optim.SGD(parameters, d.lr, d.momentum, weight_decay=d.weight_decay, nesterov=d.momentum > 0)

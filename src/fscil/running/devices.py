@@ -10,6 +10,7 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor
 from fscil.errors import FscilError
 
 T = TypeVar("T")
+# The first process may wait for a base that another run trains, and all others for the first.
+LONGEST_WAIT = timedelta(days=7)
 
 
 class Devices:
@@ -35,8 +38,8 @@ class Devices:
             return
         flat = self._joined(tensors)
         with self._together():
-            self._fabric.all_reduce(flat, reduce_op="mean")
-        self.fill(tensors, flat)
+            torch.distributed.all_reduce(flat)  # not Fabric's, which has the host wait for all devices before
+        self.fill(tensors, flat.div_(self.count))
 
     def collect(self, tensors: Sequence[Tensor]) -> Tensor:
         """What each device holds in its tensors: (devices, numbers)."""
@@ -86,8 +89,9 @@ def launch(count: int) -> Devices:
     if count == 1:
         return Devices(device=torch.device("cuda" if cuda else "cpu"))
     from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
 
-    fabric = Fabric(accelerator="cuda" if cuda else "cpu", devices=count, strategy="ddp")
+    fabric = Fabric(accelerator="cuda" if cuda else "cpu", devices=count, strategy=DDPStrategy(timeout=LONGEST_WAIT))
     fabric.launch()
     return Devices(fabric)
 
@@ -104,3 +108,11 @@ def check_count(count: int) -> None:
 def usable_cores() -> int:
     """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def own_cores() -> int:
+    """Usable cores that are this process's own: it has as many threads, which processes side by side divide.
+
+    At least two, where there are: some programs that start processes give each a single thread whatever there is.
+    """
+    return min(usable_cores(), max(2, torch.get_num_threads()))

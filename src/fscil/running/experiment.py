@@ -25,7 +25,8 @@ from fscil.errors import FscilError
 from fscil.files import FORMAT
 from fscil.methods.shared.method import Method
 from fscil.nn import encoders
-from fscil.nn.winograd import use_winograd
+from fscil.nn.arithmetic import set_arithmetic
+from fscil.nn.branches import TEST_VIEWS, Views
 from fscil.running import planning, protocol
 from fscil.running.costs import forget_peak_memory
 from fscil.running.devices import check_count, launch
@@ -100,6 +101,7 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     """The same; gives its sessions and the method as the last of them has left it."""
     e = experiment
     forget_peak_memory()
+    torch.cuda.empty_cache()  # else what torch keeps of the run before would not count as free
     sessions = benchmark(e.dataset, e.root, e.protocol)  # before `launch`: what is missing is made by one process
     devices = launch(e.devices)
     folder = RunFolder(e.folder, devices.rank == 0, e.keeps_states)
@@ -107,7 +109,7 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
     method = build(e, precision["used"], devices.device)
     check_method(method, sessions)
     if folder.writable:
-        planning.check_memory(method, sessions.base(method.config.held_out), e.devices)
+        planning.check_memory(method, sessions, devices.device, e.devices)
     folder.open(describe(e, method, sessions, precision), defaults(e))
     with closing(folder):
         cache = e.out / "cache"
@@ -133,14 +135,15 @@ def trained(experiment: RunSpec, tell: Callable[[Session], None] | None = None) 
 def check(experiments: Iterable[RunSpec]) -> None:
     """Refuses what one of several experiments cannot do, before any of them trains; data they share is read once."""
     opened: dict[tuple[Any, ...], Benchmark] = {}
+    device = launch(1).device
     for e in experiments:
         source = (e.dataset, e.root, e.protocol)
         if source not in opened:
             opened[source] = benchmark(*source)
         try:
-            method = build(e, "float32", torch.device("cpu"))
+            method = build(e, precision_of(e, RunFolder(e.folder), device)["used"], torch.device("cpu"))
             check_method(method, opened[source])
-            planning.check_memory(method, opened[source].base(method.config.held_out), e.devices)
+            planning.check_memory(method, opened[source], device, e.devices)
         except FscilError as problem:
             raise FscilError(f"{e.method}: {problem}") from problem
 
@@ -155,9 +158,9 @@ def plan_all(experiment: RunSpec) -> dict[str, Any]:
     e = replace(experiment, seed=0)  # whatever the seed: methods that share a base shall tell the same digest
     told, method, sessions = _planned(e)
     base, run = sessions.base(method.config.held_out), Overture(RunFolder(e.folder, writable=False), e.seed, e.out)
-    whole = {"later": planning.after_base(method, sessions), "knows_later": planning.knows_later(method, sessions)}
+    later = planning.after_base(method, sessions)
     fresh = build(e, told["precision"]["used"], torch.device("cpu"))  # timed steps have moved batch statistics
-    return {**told, **whole, "bases": shared_bases(fresh, base, run)}
+    return {**told, "later": later, "bases": shared_bases(fresh, base, run)}
 
 
 def _planned(e: RunSpec) -> tuple[dict[str, Any], Method, Benchmark]:
@@ -168,7 +171,7 @@ def _planned(e: RunSpec) -> tuple[dict[str, Any], Method, Benchmark]:
     precision = precision_of(e, RunFolder(e.folder), device)
     method = build(e, precision["used"], device)
     check_method(method, sessions)
-    cost = planning.cost(method, sessions.base(method.config.held_out), e.devices)
+    cost = planning.cost(method, sessions, device, e.devices)
     return {"precision": precision, **cost}, method, sessions
 
 
@@ -185,9 +188,7 @@ def build(experiment: RunSpec, precision: str, device: torch.device) -> Method:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(experiment.seed)
         encoder = encoders.build(c.encoder, c.pixels, c.weights).to(memory_format=torch.channels_last)
-        encoder.precision = getattr(torch, precision)
-        if c.winograd:
-            use_winograd(encoder)
+        set_arithmetic(encoder, getattr(torch, precision), c.winograd)
         method: Method = methods.load(experiment.method).Method(c, encoder)
         return method.to(device)
 
@@ -212,9 +213,9 @@ def check_method(method: Method, sessions: Benchmark) -> None:
         raise problem.named(sessions.class_names) from problem
 
 
-def check_views(views: str, sessions: Benchmark) -> None:
+def check_views(views: Views, sessions: Benchmark) -> None:
     """Refuses mirrored test views where a mirrored image may belong to another class."""
-    if views != "one" and not sessions.flips:
+    if not sessions.flips and any(view.mirrored for view in TEST_VIEWS[views]):
         raise FscilError(
             f"images of {sessions.name} change their class when mirrored: take --views one instead of {views}"
         )

@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fscil.data.images import FileImages
+from fscil.data.images import FileImages, free_memory
 from fscil.data.sessions import Benchmark, Session
 from fscil.errors import FscilError
+from fscil.methods.shared.foreseen import foreseen
 from fscil.methods.shared.method import Method, PlannedStage, Prototypical, Taught
 from fscil.nn.branches import TEST_VIEWS
 from fscil.nn.encoders import Encoder, portion_of
@@ -67,33 +68,36 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def cost(method: Method, base: Session, devices: int = 1) -> dict[str, Any]:
+def cost(method: Method, sessions: Benchmark, device: torch.device, devices: int = 1) -> dict[str, Any]:
     """Compute, estimated seconds and memory of the base session, with the stages it is made of."""
+    base = sessions.base(method.config.held_out)
     rows = _rows(method, base, method.plan(base))
-    apart = devices if torch.cuda.is_available() else 1  # processes on one CPU share the cores that were timed
+    apart = devices // at_one_place(device, devices)  # processes on one CPU share the cores that were timed
     return {
         "parameters": sum(p.numel() for p in method.parameters()),
         "stages": rows,
         "macs": sum(row["macs"] for row in rows),
         "seconds": sum(row["seconds"] for row in rows) / apart,
-        "memory_bytes": memory_needed(method, base, devices),
-        "memory_available_bytes": memory_available(),
+        "memory_bytes": memory_needed(method, sessions, device, devices),
+        "memory_available_bytes": memory_available(device),
     }
 
 
 def after_base(method: Method, sessions: Benchmark) -> list[dict[str, Any]]:
-    """Stages behind the base session: those of later sessions as far as the method knows them, and the tests of all."""
-    base, *later = sessions.sessions(oracle=method.needs.oracle, held_out=method.config.held_out)
-    known = [stage for session in later for stage in method.plan_new(session) or ()]
-    rows = _rows(method, base, [*known, tests_plan(method, sessions)])
+    """Stages behind the base session: those of later sessions, and the tests of all."""
+    later = [stage for stages in later_plans(method, sessions) for stage in stages]
+    rows = _rows(method, sessions.base(method.config.held_out), [*later, tests_plan(method, sessions)])
     rows[-1]["macs"] = 0  # compute is that of learning
     return rows
 
 
-def knows_later(method: Method, sessions: Benchmark) -> bool:
-    """Whether a method can tell what its later sessions will compute."""
-    _, *later = sessions.sessions(oracle=method.needs.oracle, held_out=method.config.held_out)
-    return all(method.plan_new(session) is not None for session in later)
+def later_plans(method: Method, sessions: Benchmark) -> Iterator[list[PlannedStage]]:
+    """The stages of each later session."""
+    for session in foreseen(sessions.sessions(oracle=method.needs.oracle, held_out=method.config.held_out)):
+        stages = method.plan_new(session)
+        if stages is None:
+            raise NotImplementedError(f"{type(method).__module__} does not tell what its later sessions compute")
+        yield stages
 
 
 def tests_plan(method: Method, sessions: Benchmark) -> PlannedStage:
@@ -157,18 +161,26 @@ def _time_step(encoder: Encoder, images: Tensor, trained: bool) -> float:
     return time.perf_counter() - began
 
 
-def memory_needed(method: Method, base: Session, devices: int = 1) -> int:
-    """Bytes of parameters, gradients and momenta, and of the pass of the base session that needs most."""
+def at_one_place(device: torch.device, devices: int) -> int:
+    """Processes that share cores and memory: all on a CPU, while each GPU has one."""
+    return devices if device.type == "cpu" else 1
+
+
+def memory_needed(method: Method, sessions: Benchmark, device: torch.device, devices: int = 1) -> int:
+    """Bytes that a run needs at one place: on the machine, or on each GPU, which holds the images too.
+
+    For each process parameters, gradients and momenta, and the pass of the base session that needs most.
+    """
     parameters = 4 * 4 * sum(p.numel() for p in method.parameters())
     encoder = encoder_of(method)
-    stages = list(method.plan(base))
+    stages = list(method.plan(sessions.base(method.config.held_out)))
     layers = {pixels: layer_bytes(encoder, pixels) for pixels in {stage.pixels for stage in stages}}
     passes = [pass_bytes(stage, layers[stage.pixels], devices) for stage in stages]
-    return devices * parameters + max(passes, default=0)
+    return at_one_place(device, devices) * (parameters + max(passes, default=0)) + sessions.taken(device)
 
 
 def pass_bytes(stage: PlannedStage, layers: tuple[int, int], devices: int = 1) -> int:
-    """Bytes of one pass of a stage: what the backward pass keeps, and what is there for a moment on every device.
+    """Bytes of one pass on one of some devices: what the backward pass keeps, and what is there for a moment.
 
     That is the images as they are read and as they are seen, and the largest layer of those that are only encoded: a
     portion of them at a time. `layers`: the bytes of one image of this size, by layer_bytes.
@@ -176,8 +188,8 @@ def pass_bytes(stage: PlannedStage, layers: tuple[int, int], devices: int = 1) -
     read = 2 * 4 * 3 * stage.pixels**2 * stage.batch
     portion = min(stage.batch, portion_of(stage.pixels, stage.pixels))
     kept, passing = layers
-    moment = read + (portion * passing if stage.encoded else 0)
-    return (stage.batch * kept if stage.trained else 0) + devices * moment
+    mine = stage.support + math.ceil((stage.batch - stage.support) / devices)
+    return (mine * kept if stage.trained else 0) + read + (portion * passing if stage.encoded else 0)
 
 
 def layer_bytes(encoder: Encoder, pixels: int) -> tuple[int, int]:
@@ -205,16 +217,16 @@ def layer_bytes(encoder: Encoder, pixels: int) -> tuple[int, int]:
     return kept, largest
 
 
-def memory_available() -> int:
+def memory_available(device: torch.device) -> float:
     """Bytes this process may still use: free memory, or what a control group leaves; on a GPU, what is free there."""
-    if torch.cuda.is_available():
-        return torch.cuda.mem_get_info()[0]
+    if device.type != "cpu":
+        return free_memory(device)
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(min(free, left_in_groups(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))))
+    return min(free, left_in_groups(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")))
 
 
 def left_in_groups(root: Path, told: Path) -> float:
@@ -237,9 +249,9 @@ def _left_in_group(group: Path) -> float:
         return math.inf
 
 
-def check_memory(method: Method, base: Session, devices: int = 1) -> None:
+def check_memory(method: Method, sessions: Benchmark, device: torch.device, devices: int = 1) -> None:
     """Refuses a run that cannot fit, before it has cost anything."""
-    needed, available = memory_needed(method, base, devices), memory_available()
+    needed, available = memory_needed(method, sessions, device, devices), memory_available(device)
     if needed > available:
         raise FscilError(
             f"this run needs about {needed / 2**30:.1f} GiB of memory and {available / 2**30:.1f} GiB are free; "

@@ -115,7 +115,7 @@ class Loop:
         self.statistics = [b for b in trains.buffers() if b.is_floating_point()]
         behind = self.total - round(descent.average * self.total)
         self.averaging = Averaging([*self.parameters, *self.statistics], behind)
-        self.optimiser = optimiser(self.parameters, descent)
+        self.optimiser = optimiser(self.parameters, descent, run.precision)
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
         self.file = run.folder.stage(run.session, name)
         self.stage = Cost(name)

@@ -13,7 +13,10 @@ from fscil.teach.names import Name, class_name
 
 IfMatch = Annotated[str | None, Header(description="revision that the change is meant for, in quotes")]
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="of a photo")]
-Erase = Annotated[bool, Query(description="remove every trace; nothing before it can be undone")]
+Erase = Annotated[
+    bool,
+    Query(description="remove every trace but what was fitted to all base classes; nothing before it can be undone"),
+]
 
 
 def revisions(tags: str | None) -> Revisions:

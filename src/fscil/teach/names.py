@@ -33,8 +33,17 @@ def check_name(name: Name) -> None:
         )
     if name.strip() in (".", ".."):
         raise FscilError(f"{name.strip()!r} is a step in a path and no name: browsers leave it out; choose another one")
-    if name == NONE:
+    if class_name(name) == NONE:
         raise FscilError(f"{NONE!r} is what photos of no class are called; choose another name, or teach with --none")
+    check_spelling(name)
+
+
+def check_spelling(name: Name) -> None:
+    """Refuses a text that is not as `class_name` has it: no command, folder or request could mean its class."""
+    if isinstance(name, str) and class_name(name) != name:
+        how = "unicodedata.normalize('NFC', name).strip()"
+        spelt = f"give {class_name(name)!r}, which {how} makes of it"
+        raise FscilError(f"the class name {name!r} is not spelt as commands and folders spell it; {spelt}")
 
 
 def check_names(names: Iterable[Name]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fscil.data.images import Images
 from fscil.methods.shared.base import freeze
-from fscil.methods.shared.method import Taught, embed_all
+from fscil.methods.shared.method import PlannedStage, Taught, embed_all
 from fscil.nn.branches import fused_scores
 from fscil.nn.relations import mean_of_labels
 from fscil.running.descent import Descent
@@ -52,6 +52,12 @@ class Finetuned(Taught):
         for hook in hooks:
             hook.remove()
         freeze(self.branches)
+
+    def finetuning_plan(self, descent: Descent, images: int) -> PlannedStage:
+        """What the encoders compute in these steps: every branch sees every image in each of its test views."""
+        passes = sum(branch.passes for branch in self.branches)
+        trained = descent.epochs * passes * images
+        return PlannedStage("new", self.config.pixels, descent.epochs, images, trained, 0)
 
     def prototype_loss(self, x: Tensor, y: Tensor, relate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Cross-entropy of images x (n, 3, p, p) of labels y (n,) against all prototypes of the first branch.

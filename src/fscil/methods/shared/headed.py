@@ -111,6 +111,18 @@ class Headed(Method):
                 yield epoch, x, self.head.rows(y)
         freeze(self.net)
 
+    def finetuning_plan(
+        self, tuning: Finetuning, images: int, stage: str = "new", beside: int = 0, taught: bool = False
+    ) -> list[PlannedStage]:
+        """What the encoder computes in these batches.
+
+        Every step also trains on the same images `beside` them, as a test shows them; where it is `taught`, another net
+        encodes the images of the batch.
+        """
+        size, steps = self.config.pixels, tuning.epochs * math.ceil(images / tuning.batch)
+        others = [PlannedStage(f"{stage}, exemplars", size, steps, beside, steps * beside, 0)] if beside else []
+        return [*base_plan(tuning, size, images, stage, taught), *others]
+
     def _open(self, tuning: Finetuning) -> None:
         """Exactly what `tuning` trains gets gradients and, where asked for, the statistics of its batches."""
         freeze(self.encoder)

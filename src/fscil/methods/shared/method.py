@@ -39,7 +39,7 @@ class Common:
         default_factory=lambda: Training(epochs=150, batch=64, lr=0.1, weight_decay=5e-4, step_epochs=40)
     )  # base session
     augment: Augment = field(default_factory=lambda: Augment(brightness=63 / 255))  # variation of training images
-    views: Views = "one"  # test views whose features are averaged: one, flip or flip+shift
+    views: Views = "one"  # test views whose features are averaged: one, flip, flip+shift or negative
     shrinkage: float = 1.0  # of the whitening before class means: share of the identity; 1: none, 0: from the data
     unit_means: bool = False  # cosine features are centred, whitened and brought to unit length before means are taken
     new_bonus: float = 0.0  # methods that read out by class means: added to the first relation to every later class
@@ -94,6 +94,7 @@ class PlannedStage:
     trained: int  # images trained on, in all steps together
     encoded: int  # images only encoded
     made_by: str = ""  # what decides its result beside the base, where cells of an experiment may share it
+    support: int = 0  # images of a pass that are trained on by every device; the others are shared among devices
 
 
 class Method(nn.Module):

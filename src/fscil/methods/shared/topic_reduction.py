@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from fscil.methods.shared.base import cross_entropy
+from fscil.methods.shared.foreseen import kept_of_each, told
 from fscil.methods.shared.headed import Headed, Rehearsing
 from fscil.methods.shared.method import Needs, PlannedStage
 from fscil.nn.distillation import distillation, less_forget
@@ -107,3 +108,9 @@ class Reduced(Rehearsing):
 
     def plan(self, base: Session) -> list[PlannedStage]:
         return Headed.plan(self, base)
+
+    def plan_new(self, session: Session) -> list[PlannedStage]:
+        r, past = self.config.reduction, told(session)
+        anchors = min(r.anchors, len(past.of_base)) + len(kept_of_each(past.of_later, r.per_new_class))
+        steps = self.finetuning_plan(self.config.new, len(session.train), beside=anchors)
+        return [self.encoding_plan(anchors), *steps]

@@ -53,7 +53,7 @@ async function load() {
 
 function taught(name, { digest, without, recognised }, notes) {
   const short = digest.slice(0, 6);
-  const remove = state.model.keeps_features
+  const remove = state.model.keeps_features || name === NONE // of which features are always kept
     ? el("button", { class: "round", "aria-label": `Remove photo ${short}`, click: () => unteach(name, digest, notes) }, "×")
     : null;
   const doubt = recognised === false ? el("span", {}, `alone: ${without}`) : null;

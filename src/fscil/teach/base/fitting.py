@@ -143,22 +143,33 @@ def _tried(model: Model, learned: Learned, wish: Wish) -> Trial:
     fold = fold_of(learned.rows, groups(int(learned.rows.max()) + 1), 0)
     if not transfer.enough(learned.rows[fold.fitted].bincount().tolist()):
         return Trial("no map is trained: without the photos held out, fewer than five classes have enough (four)")
+    weighing, judging = shared_out(fold, learned.rows)
     fresh, seen = fresh_readout(model.branches, learned, fold)
-    without = accuracy(fresh, seen, learned.rows, fold)
+    without = accuracy(fresh, seen, learned.rows, judging)
     if math.isnan(without):
         return Trial("no map is trained: no photo is left to try it on")
     fresh[1].see_through(complement(learned, fold.fitted, wish))
     seen[1] = fresh[1].whitened(learned.features[1])
-    made = rehearse(fresh, seen, learned.rows, fold)
-    weight = calibration.balance(made, [1.0, 1.0])[1]
+    weight = calibration.balance(rehearse(fresh, seen, learned.rows, weighing), [1.0, 1.0])[1]
     fresh[1].weight.fill_(weight)
-    with_map = accuracy(fresh, seen, learned.rows, fold)
+    with_map = accuracy(fresh, seen, learned.rows, judging)
     new = len(learned.rows.unique()) - len(learned.rows[fold.fitted].unique())
-    held = f"on {int(fold.asked.sum())} base photos, {new} classes held out as new"
+    held = f"on {int(judging.asked.sum())} base photos, {new} classes held out as new"
     text = f"harmonic mean {without:.1f} % without and {with_map:.1f} % with a trained map, {held}"
     if not with_map > without:
         return Trial(f"the map is not used: {text}")
-    return Trial(f"the map is used: {text}", weight, tuple(made))
+    return Trial(f"the map is used: {text}", weight, tuple(rehearse(fresh, seen, learned.rows, fold)))
+
+
+def shared_out(fold: Fold, rows: Tensor) -> tuple[Fold, Fold]:
+    """A fold that asks every other photo kept aside, to choose by, and one that asks all others, to judge by.
+
+    What was chosen on photos is better on these than on others. Photos of hidden classes choose nothing, so all judge.
+    """
+    aside = (fold.asked & torch.isin(rows, rows[fold.fitted])).nonzero()[:, 0]
+    choosing = torch.zeros_like(fold.asked)
+    choosing[aside[1::2]] = True
+    return Fold(fold.fitted, choosing), Fold(fold.fitted, fold.asked & ~choosing)
 
 
 def groups(classes: int) -> int:

@@ -14,8 +14,8 @@ from fscil.teach.base import transfer
 from fscil.teach.base.fitting import DEFAULTS, Learned, Wish, fit
 from fscil.teach.base.planning import LearningPlan, Strength, Tell, affordable, estimate, plan_for, quiet, rows_of
 from fscil.teach.knowledge.model import Model
-from fscil.teach.lessons.looking import Seen, look
-from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out
+from fscil.teach.lessons.looking import NOTHING, Known, Seen, look
+from fscil.teach.lessons.teaching import Lesson, left_out, repeated_advice, sort_out
 from fscil.teach.names import Name
 from fscil.teach.seeing.photos import Source, name_of
 from fscil.text import count
@@ -31,18 +31,20 @@ def learn(
     seed: int = 0,
     tell: Tell = quiet,
     began: float | None = None,
+    known: Known = NOTHING,
 ) -> Lesson:
     """Teaches an empty model its base classes from photos; `tell` hears what is done, why and for how long.
 
-    `began` is when work for it began, on the clock of `time.perf_counter`; else now.
+    `began` is when work for it began, on the clock of `time.perf_counter`; else now. `known` are features
+    that the model has made of some of the photos already.
     """
     began = time.perf_counter() if began is None else began
     plan = plan_for(model, names, strength, seed)
     if model.paired:
         look_at_lengths(model.branches)
-    cost = estimate(model, sources, names, plan, settings)
+    cost = estimate(model, sources, names, plan, settings, len(known))
     plan = affordable(plan, cost, time.perf_counter() - began, tell)
-    seen = look(model, sources, "looking at photos", plan.turned)
+    seen = look(model, sources, "looking at photos", plan.turned, known)
     called = [names[p] for p in seen.positions]
     taken, repeated, foreign = sort_out(seen.digests, called, {})
     titles = [name_of(sources[p], p) for p in seen.positions]
@@ -59,9 +61,7 @@ def learn(
         tell(told)
     _begin(model, called, features, [seen.digests[i] for i in taken])
     model.album.add(seen.small)
-    if strength == "transfer" and model.origin.strength != "transfer":
-        advice.append(told)
-    return Lesson(len(taken), seen.unreadable, advice)
+    return Lesson(len(taken), seen.unreadable, [*advice, *left_out(names, model.classes)])
 
 
 def look_at_lengths(branches: Sequence[Branch]) -> None:

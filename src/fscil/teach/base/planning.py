@@ -106,9 +106,17 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    model: Model, sources: Sequence[Source], names: Sequence[Name], plan: LearningPlan, settings: transfer.Settings
+    model: Model,
+    sources: Sequence[Source],
+    names: Sequence[Name],
+    plan: LearningPlan,
+    settings: transfer.Settings,
+    known: int = 0,
 ) -> Estimate:
-    """About how long learning takes on this machine, from a few photos, one read-out and a few tasks."""
+    """About how long learning takes on this machine, from a few photos, one read-out and a few tasks.
+
+    So many photos are `known`: they need not be encoded again.
+    """
     tried = sources[:: max(1, len(sources) // TRIED)][:TRIED]  # of several classes: photos may differ in size
     glance(model, tried[:2])  # the first photos take longer than all others
     began = time.perf_counter()
@@ -119,7 +127,7 @@ def estimate(
     if plan.trial or plan.strength == "transfer":
         dim, counts = model.branches[0].encoder.dim, rows.bincount().tolist()
         maps = MAPS * transfer.seconds(dim, counts, bool(plan.turned), settings)
-    return Estimate(photo, photo * len(sources), fitting, maps)
+    return Estimate(photo, photo * max(0, len(sources) - known), fitting, maps)
 
 
 def _fitting_seconds(model: Model, rows: Tensor) -> float:

@@ -85,7 +85,7 @@ def train(cached: Cached, means: Tensor, g: float, settings: Settings, rng: torc
     pool = pool_of(cached.rows, sampling.shot + sampling.query)
     one = torch.eye(means.shape[1])
     change = nn.Parameter(torch.zeros_like(one))  # A - 1, so that weight decay leads back to the frozen features
-    descent = optimiser([change], settings.descent)
+    descent = optimiser([change], settings.descent, "float32")
     for i in range(settings.tasks):
         task = sample(cached, g, pool, sampling, settings.dropout, rng)
         loss = task_loss(task, one + change, g * means, settings)

@@ -23,8 +23,10 @@ from fscil.teach.knowledge.recogniser import Origin
 FEATURES = "features"
 DEFAULT = "efficientnet_lite0"
 LAYOUT = "efficientnet_lite0_layout"  # for photos of signs, drawings and patterns
-AUTO = "auto"  # whichever of these two suits the photos that are learned
-BEST = "efficientnet_lite0+efficientnet_lite2"  # two that complement each other
+TWO = "efficientnet_lite0+efficientnet_lite2"  # that complement each other
+TWO_LAYOUTS = "efficientnet_lite0_layout+efficientnet_lite2_layout"
+AUTO = "auto"  # the default or its layout, whichever suits the photos that are learned
+BEST = "best"  # two encoders with mirror images, or two layouts with negatives
 UNPUBLISHED = (
     "fast",
     "fast_large",
@@ -73,8 +75,8 @@ def _of_several(name: str, weights: str | None, pixels: int | None, views: Views
     """A model whose relations on several encoders, called NAME+NAME, are added; all see the same crop of a photo."""
     if weights:
         raise FscilError(f"{weights} holds the weights of one encoder, but {name} are several; omit --weights")
-    if AUTO in name.split("+"):
-        raise FscilError(f"{AUTO} chooses one encoder and cannot stand beside others; name them all, as in {BEST}")
+    for choice in {AUTO, BEST} & set(name.split("+")):
+        raise FscilError(f"{choice} chooses by itself and cannot stand beside others; name all encoders, as in {TWO}")
     framings = [_shown(part, None)[0] for part in name.split("+")]
     if len({(framing.mean, framing.std) for framing in framings}) > 1:
         raise FscilError(f"the encoders {name} want differently prepared photos; take encoders of one family")
@@ -94,7 +96,8 @@ def cost(model: Model) -> float:
     assert model.framing is not None
     looks = {id(branch.encoder): (branch.encoder, branch.passes) for branch in model.branches}
     total = sum(encoder.macs(model.framing.pixels) * passes for encoder, passes in looks.values())
-    return total / model.branches[0].encoder.macs(WHEELS[DEFAULT].pixels)
+    usual = WHEELS[DEFAULT].pixels
+    return total / encoders.unsized(DEFAULT, usual).macs(usual)
 
 
 def pair(encoder: Encoder, views: Views, unit: bool) -> list[Branch]:

@@ -1,4 +1,4 @@
-"""From scores to probabilities and to "not sure", fitted on photos and classes that nothing else was fitted to."""
+"""From scores to probabilities and to "not sure", fitted on photos and classes that no read-out was fitted to."""
 
 from __future__ import annotations
 
@@ -94,6 +94,13 @@ class Calibration:
             return torch.ones(len(evidence), dtype=torch.bool)
         return self.fit_of(evidence) >= self.threshold
 
+    def accepted_among(self, classes: int) -> float | None:
+        """Share of the held-out photos that are known in a model of so many classes, if it was measured for others."""
+        shift = self.shift(classes)
+        if self.rechecked or self.threshold is None or not shift:
+            return self.accepted
+        return float((np.array(self.known_fits) - shift >= self.threshold).mean())
+
     def at(self, false_acceptance: float, taught: Taught | None = None) -> Calibration:
         """The same with another share of unknown photos that may be taken for known, measured again if any are given.
 
@@ -103,8 +110,9 @@ class Calibration:
         if not 0 < false_acceptance < 1:
             raise FscilError(f"the false acceptance is {false_acceptance}, but must lie between 0 and 1")
         if not self.unknown_fits:
-            why = "too few base photos were held out, or an earlier version made it"
-            raise FscilError(f"this model does not know what another threshold would cost ({why}); learn it again")
+            few = "too few base photos were held out; learn it again from more photos of at least two classes"
+            why = "an earlier version made it; learn it again" if self.photos else few
+            raise FscilError(f"this model does not know what another threshold would cost: {why}")
         known, unknown, worth = np.array(self.known_fits), np.array(self.unknown_fits), self.counted or self.classes
         prior = Prior.of(self.encoders)
         if taught is not None:

@@ -18,7 +18,7 @@ from fscil.teach.knowledge.calibration import Taught
 from fscil.teach.knowledge.journal import Journal, Kind, Known, NotSure, Step
 from fscil.teach.knowledge.recheck import taught_fits
 from fscil.teach.knowledge.recogniser import Recogniser
-from fscil.teach.names import Name, check_name, check_names
+from fscil.teach.names import Name, check_name, check_names, check_spelling
 
 
 @dataclass(eq=False)
@@ -58,6 +58,7 @@ class Model(Recogniser):
         texts = {str(known): label for label, known in self.names.items()}
         if str(name) in texts:
             return texts[str(name)]
+        check_spelling(name)
         raise FscilError(f"the model knows no class {name!r}; {suggestion(str(name), texts)}")
 
     def name_of(self, text: str) -> Name:
@@ -138,6 +139,11 @@ class Model(Recogniser):
         moved = self.calibration.at(false_acceptance, self._taught())
         self.journal.add(Step("adjust", before=(), not_sure=self._not_sure(), share=false_acceptance))
         self.calibration = moved
+
+    @property
+    def accepted(self) -> float | None:
+        """Share of the held-out photos of known classes that are known, with as many classes as there are now."""
+        return self.calibration.accepted_among(len(self.names))
 
     def recheck(self) -> None:
         """Measures the threshold of "not sure" again with the taught classes whose features are kept, after a change.

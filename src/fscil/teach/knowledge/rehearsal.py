@@ -1,6 +1,6 @@
 """Rehearsals: what will happen to a model, played with base photos before it happens.
 
-In each rehearsal some classes are hidden from everything that is fitted: they play the unknown. Of the others some
+In each rehearsal some classes are hidden from all that is fitted to features: they play the unknown. Of the others some
 photos are kept aside, and half of the classes are known from at most five photos, as if they had just been taught.
 Nobody knows whether what is unknown will be a relative of a known class or of none. So where several classes are hidden
 at a time, in every other rehearsal they are relatives of each other, and in the others they are not.
@@ -57,8 +57,9 @@ class Fold:
 
 
 def folds(rows: Tensor, held: Tensor | None = None, means: Tensor | None = None) -> list[Fold]:
-    """Every class is hidden once, every photo kept aside once; `held` (n,): the only photos that were not trained on.
+    """Classes take turns at being hidden, photos at being kept aside; of MANY photos there are two turns, not all.
 
+    `held` (n,): the only photos that an encoder was not trained on; it was trained on others of their classes.
     Relatives are found by the class means (k, d), if these are given. The more is left to fit to, the more a rehearsal
     is like the model, and the fewer the photos, the more it matters.
     """

@@ -18,7 +18,7 @@ from fscil.teach.lessons import corrections
 from fscil.teach.lessons.corrections import places
 from fscil.teach.lessons.looking import Seen, look
 from fscil.teach.lessons.review import Review, review_class
-from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out
+from fscil.teach.lessons.teaching import Lesson, repeated_advice, sort_out, why_none
 from fscil.teach.names import NONE, Name
 from fscil.teach.seeing.photos import Source, name_of
 from fscil.text import few
@@ -108,8 +108,7 @@ def teach_none_seen(model: Model, photos: Sequence[str], seen: Seen) -> Lesson:
     taken, repeated, foreign = sort_out(seen.digests, [NONE] * len(called), places(model))
     advice = repeated_advice([called[i] for i in repeated], {called[i]: other for i, other in foreign.items()})
     if not taken and not repeated:
-        why = "; ".join([*(str(problem) for problem in seen.unreadable[:3]), *advice])
-        raise FscilError(f"none of the photos could be kept: {why or 'there are none'}; give other photos")
+        raise FscilError(f"none of the photos could be kept: {why_none(seen.unreadable, advice)}")
     kept = [seen.digests[i] for i in taken]
     if kept:
         corrections.keep_as_none(model, kept, [f[taken] for f in seen.features])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from fscil.teach.seeing.photos import Batch, Source, Unreadable, batches, digest
 PLAIN = 4.0  # standard deviation of the pixel values below which a photo shows next to nothing
 GRID = 4  # every fourth pixel, both ways, is enough to see that
 TURNS = (1, 2, 3)  # quarter turns of the rotated twins
+Known = Mapping[bytes, list[Tensor]]  # features of a photo, one (dim,) per branch, by its digest
+NOTHING: Known = MappingProxyType({})
 
 
 @dataclass
@@ -40,6 +43,10 @@ class Seen(Glance):
     small: dict[bytes, bytes] = field(default_factory=dict)  # digest -> small picture, where the model keeps them
     turned: dict[int, Tensor] = field(default_factory=dict)  # position -> features (3, dim) of the photo turned around
 
+    def known(self) -> Known:
+        """The features of each photo by its digest, for the same model in the same state."""
+        return {name: [part[row] for part in self.features] for row, name in enumerate(self.digests)}
+
 
 def glance(model: Model, sources: Sequence[Source], title: str = "") -> Glance:
     """Reads and encodes photos."""
@@ -49,10 +56,15 @@ def glance(model: Model, sources: Sequence[Source], title: str = "") -> Glance:
     return seen
 
 
-def look(model: Model, sources: Sequence[Source], title: str = "", turn: Collection[int] = ()) -> Seen:
-    """Reads and encodes photos; those at the positions `turn` also turned by 90, 180 and 270 degrees (last branch)."""
+def look(
+    model: Model, sources: Sequence[Source], title: str = "", turn: Collection[int] = (), known: Known = NOTHING
+) -> Seen:
+    """Reads and encodes photos; those at the positions `turn` also turned by 90, 180 and 270 degrees (last branch).
+
+    A photo whose features are known is read again, which takes little, but not encoded again.
+    """
     seen = Seen()
-    for batch, images in _encoded(model, sources, title, seen):
+    for batch, images in _encoded(model, sources, title, seen, known):
         names = digests(batch.crops)
         seen.digests += names
         if model.album.keep:
@@ -69,7 +81,9 @@ def are_plain(crops: Tensor) -> list[bool]:
     return flat
 
 
-def _encoded(model: Model, sources: Sequence[Source], title: str, into: Glance) -> Iterator[tuple[Batch, Tensor]]:
+def _encoded(
+    model: Model, sources: Sequence[Source], title: str, into: Glance, known: Known = NOTHING
+) -> Iterator[tuple[Batch, Tensor]]:
     """Fills a glance batch by batch; gives each batch that holds photos, and its images (n, 3, p, p)."""
     if model.framing is None:
         raise FscilError("this model was made from ready features; it cannot look at photos")
@@ -80,11 +94,22 @@ def _encoded(model: Model, sources: Sequence[Source], title: str, into: Glance) 
             if batch.positions:
                 images = finish(batch.crops, model.framing, None)
                 into.positions += batch.positions
-                for part, features in zip(parts, model.embed(images), strict=True):
+                for part, features in zip(parts, _features(model, batch, images, known), strict=True):
                     part.append(features)
                 yield batch, images
             bar.advance(len(into.positions) + len(into.unreadable))
     into.features = [torch.cat(part) for part in parts]
+
+
+def _features(model: Model, batch: Batch, images: Tensor, known: Known) -> list[Tensor]:
+    """Features of each branch (n, dim) of a batch; only photos that are not known are encoded."""
+    if not known:
+        return model.embed(images)
+    names = digests(batch.crops)
+    fresh = [row for row, name in enumerate(names) if name not in known]
+    made = dict(zip(fresh, zip(*model.embed(images[fresh]), strict=True), strict=True)) if fresh else {}
+    rows = [made[row] if row in made else known[name] for row, name in enumerate(names)]
+    return [torch.stack(part) for part in zip(*rows, strict=True)]
 
 
 def _turned(model: Model, images: Tensor, positions: list[int], turn: Collection[int]) -> dict[int, Tensor]:

@@ -47,7 +47,7 @@ def teach_seen(model: Model, names: Sequence[Name], photos: Sequence[str], seen:
     if not taken:
         if repeated:
             return lesson  # every photo was known already: nothing to do, nothing wrong
-        raise FscilError(f"none of the photos could be taught: {_why(lesson)}; give other photos")
+        raise FscilError(f"none of the photos could be taught: {why_none(lesson.unreadable, lesson.advice)}")
     by_name: dict[Name, list[int]] = {}
     for i in taken:
         by_name.setdefault(given[i], []).append(i)
@@ -58,6 +58,7 @@ def teach_seen(model: Model, names: Sequence[Name], photos: Sequence[str], seen:
         lesson.advice.append(f"{few(dull)}: almost one colour; a photo that shows the object teaches more")
     model.teach([given[i] for i in taken], [f[taken] for f in seen.features], lesson.photos)
     model.album.add(seen.small)
+    lesson.advice += left_out(names, model.classes)
     for name, mine in by_name.items():
         titles = {seen.digests[i]: called[i] for i in mine}
         lesson.advice += unlike_the_others(model, name, titles) + few_photos(model, name)
@@ -101,6 +102,13 @@ def repeated_advice(repeated: Sequence[str], foreign: Mapping[str, Name]) -> lis
     return told
 
 
+def left_out(names: Sequence[Name], learned: Sequence[Name]) -> list[str]:
+    """A sentence about each class that was given photos and is not known all the same."""
+    known = set(learned)
+    lost = [name for name in dict.fromkeys(names) if name not in known]
+    return [f"class {name!r} has no photo that could be used and is skipped" for name in lost]
+
+
 def looks_like(model: Model, name: Name, features: Sequence[Tensor]) -> list[str]:
     """A sentence when most of the photos would be taken, with some certainty, for another class."""
     if not [other for other in model.names.values() if other != name]:
@@ -123,5 +131,7 @@ def unlike_the_others(model: Model, name: Name, titles: Mapping[bytes, str]) -> 
     return [f"{few(odd)}: unlike the other photos of {name!r}; unteach takes a wrong photo back"] if odd else []
 
 
-def _why(lesson: Lesson) -> str:
-    return "; ".join([*(str(problem) for problem in lesson.unreadable[:3]), *lesson.advice]) or "there are none"
+def why_none(unreadable: Sequence[Unreadable], advice: Sequence[str]) -> str:
+    """Why no photo could be taken in and what to do; photos of another class have their own advice, to move them."""
+    why = "; ".join([*(str(problem) for problem in unreadable[:3]), *advice]) or "there are none"
+    return why if advice and not unreadable else f"{why}; give other photos"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fscil.nn.branches import SEEN_BESIDE
 from fscil.teach.knowledge.model import Model
 from fscil.teach.names import NONE
 from fscil.text import count
@@ -15,7 +16,8 @@ def card(model: Model) -> Iterator[str]:
     photos = int(model.branches[0].prototypes.counts[: len(model.names)].sum())
     taught = sum(label >= model.base for label in model.names)
     yield "# What it is"
-    size = f", {model.framing.pixels} px" if model.framing else ""
+    beside = SEEN_BESIDE[model.branches[0].views]
+    size = f", {model.framing.pixels} px{f' and {beside}' if beside else ''}" if model.framing else ""
     yield f"Few-shot image classifier: {origin.encoder}{size}, weights: {origin.weights} (licence: {origin.licence})."
     relations = ", ".join(f"{b.name} {b.relation} x {float(b.weight):g}" for b in model.branches)
     yield f"Base classes learned by: {origin.strength or 'nothing yet'}. Relations: {relations}."
@@ -35,10 +37,14 @@ def card(model: Model) -> Iterator[str]:
         photos_used = count(c.photos, "held-out base photo")
         right = f"{100 * (c.accuracy or 0):.1f} % right"
         yield f"{photos_used}, half of the classes known from at most five photos: {right}."
-        how = "photos of base classes that nothing was fitted to" if c.classes else "hiding the class of each photo"
+        trained = origin.strength == "full"  # on photos of every class, also of those that are hidden
+        without = "whose means were left out" if trained else "that nothing was fitted to"
+        how = f"photos of base classes {without}" if c.classes else "hiding the class of each photo"
         yield f"Unknown photos, imitated by {how}: AUROC {c.auroc:.3f}."
-        taken = f"{100 * (c.accepted or 0):.1f} % of the known photos are accepted"
-        yield f"Where {100 * c.false_acceptance:g} % of the unknown photos are taken for known, {taken}."
+        meant = f"The threshold is meant to let {100 * c.false_acceptance:g} % of unknown photos pass"
+        yield f"{meant}; as measured, it accepts {100 * (model.accepted or 0):.1f} % of the known ones."
+        if trained:
+            yield "But its encoder was trained on photos of these classes, so the promise is likely too good."
         yield from _promise(model)
     else:
         yield "Too few base photos to measure: probabilities are a guess and no photo is ever 'not sure'."

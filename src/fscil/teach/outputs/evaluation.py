@@ -105,6 +105,8 @@ class Evaluation(Tally):
     auroc: float  # probability that a known photo fits better than an unknown one; nan: there are not both
     weakest: tuple[tuple[Name, float], ...]  # classes with the lowest accuracy in percent
     unreadable: tuple[Unreadable, ...]
+    unreadable_of: tuple[str, ...]  # the folder of each
+    untested: tuple[str, ...]  # folders that hold no photo that could be read
 
     def lines(self) -> Iterator[str]:
         """The numbers, and the first of the wrong photos."""
@@ -150,6 +152,7 @@ def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
     seen = glance(model, sources, "looking at test photos")
     if not seen.positions:
         raise FscilError(f"none of the {count(len(sources), 'photo')} could be read, the first {seen.unreadable[0]}")
+    tested, folder = {names[p] for p in seen.positions}, dict(zip(map(str, sources), names, strict=True))
     truth = np.array([labels.get(names[p], -1) for p in seen.positions], dtype=np.int64)
     scores, known = model.scores(seen.features), torch.from_numpy(truth >= 0)
     own, evidence = scores[known], model.evidence(seen.features)
@@ -171,12 +174,14 @@ def evaluate(model: Model, folders: Mapping[str, Sequence[Path]]) -> Evaluation:
         metrics=session_metrics(of_known, predicted, sessions) if len(own) else None,
         confidence=float(model.probabilities(own).amax(1).mean()),
         accepted=float(sure[known].float().mean()),
-        unknown=tuple(name for name in folders if name not in labels and folders[name]),
+        unknown=tuple(name for name in folders if name in tested and name not in labels),
         unknown_photos=int((~known).sum()),
         false_acceptance=float(believed.float().mean()),
         auroc=auroc(calibration.fit_of(familiar), calibration.fit_of(stranger)),
         weakest=_weakest(model, of_known, predicted),
         unreadable=tuple(seen.unreadable),
+        unreadable_of=tuple(folder[problem.name] for problem in seen.unreadable),
+        untested=tuple(name for name in folders if name not in tested),
     )
 
 

@@ -20,7 +20,8 @@ from fscil.teach.replies import Reply
 from fscil.text import count
 
 NOT_SURE = "not sure"
-LONGEST = 100  # characters of a folder's name; file systems allow 255 bytes, a character may take four
+LONGEST = 240  # bytes of a folder's name: file systems allow 255, and a number may follow
+ALLOWED = 255  # bytes of any name
 UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f\ud800-\udfff/\\<>:"|?*]')
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # no names for folders on Windows
 
@@ -63,14 +64,24 @@ def folder_names(classes: Sequence[Name]) -> dict[Name, str]:
 
 def _safe(name: str) -> str:
     """A name that every file system takes, and that leads nowhere else."""
-    text = UNSAFE.sub("_", name)[:LONGEST].strip().rstrip(". ")
+    text = _cut(UNSAFE.sub("_", name), LONGEST).strip().rstrip(". ")
     return f"_{text}" if not text or text[0] == "." or RESERVED.fullmatch(text) else text
 
 
 def _numbered(stem: str, suffix: str) -> Iterator[str]:
     """a.jpg, a (2).jpg, a (3).jpg, ..."""
     yield stem + suffix
-    yield from (f"{stem} ({number}){suffix}" for number in itertools.count(2))
+    for number in itertools.count(2):
+        end = f" ({number}){suffix}"
+        yield _cut(stem, ALLOWED - len(os.fsencode(end))) + end
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of a text that takes at most so many bytes in a file system; no character is cut in two."""
+    text = text[: max(0, most)]
+    while text and len(os.fsencode(text)) > most:
+        text = text[:-1]
+    return text
 
 
 def _placed(photo: Path, folder: Path, link: bool) -> bool:

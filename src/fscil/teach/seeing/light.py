@@ -46,7 +46,7 @@ class Light:
     margin: float
     threshold: float | None
     shift: float
-    mirrored: bool = False  # whether features of the mirror image stand beside those of the photo
+    views: str = "one"  # whose features stand side by side: of the photo, and of its mirror image or negative
 
     def judged(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Probabilities (n, classes) of the encoders' features side by side (n, dims), which photos are known (n,) and
@@ -96,7 +96,7 @@ def opened(file: Path, threads: int) -> Light:
         rows = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118 (not a dict)
     graphs.note_use(file)
     sessions = [graphs.opened(graphs.folder() / name, threads) for name in (*notes["encoders"], notes["head"])]
-    return Light(sessions[:-1], sessions[-1], rows, **notes["calibration"], mirrored=notes["mirrored"])
+    return Light(sessions[:-1], sessions[-1], rows, **notes["calibration"], views=notes["views"])
 
 
 def _reply(light: Light, classes: Sequence[Any], view: dict[str, Any], photo: Path, position: int) -> Reply:
@@ -107,7 +107,8 @@ def _reply(light: Light, classes: Sequence[Any], view: dict[str, Any], photo: Pa
     crop = centre(picture, view["pixels"], view["margin"], view["resampling"]).astype(np.float32)
     mean, std = (255 * np.array(view[name], np.float32) for name in ("mean", "std"))
     image = ((crop - mean) / std).transpose(2, 0, 1)
-    views = np.stack([image, image[..., ::-1]] if light.mirrored else [image])
+    others = {"one": [], "flip": [image[..., ::-1]], "negative": [-image]}[light.views]
+    views = np.stack([image, *others])
     seen = np.concatenate([encoder.run(None, {"image": views})[0] for encoder in light.encoders], 1)
     probabilities, known, rejected = light.judged(seen.reshape(1, -1))
     best = np.argsort(-probabilities[0], kind="stable")[:BEST]

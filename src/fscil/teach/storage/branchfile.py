@@ -12,7 +12,7 @@ from torch import Tensor
 from fscil.data.framing import Framing
 from fscil.errors import FscilError
 from fscil.nn import encoders
-from fscil.nn.branches import Branch
+from fscil.nn.branches import TEST_VIEWS, Branch
 from fscil.nn.encoders import Encoder
 from fscil.teach.knowledge.backbones import FEATURES, Features
 from fscil.teach.knowledge.model import Model
@@ -102,6 +102,7 @@ def read_branch(told: Mapping[str, Any], encoder: Encoder, kept: Mapping[str, Te
     for name in (*SCALARS, *(name for name in ("whitening", "centre") if name in kept)):
         getattr(branch, name).copy_(kept[name])
     branch.prototypes.load_state_dict(part_of(kept, "prototypes."))
-    if branch.relation not in ("cosine", "euclid") or not bool((branch.prototypes.counts > 0).all()):
+    comparable = branch.relation in ("cosine", "euclid") and branch.views in TEST_VIEWS
+    if not comparable or not bool((branch.prototypes.counts > 0).all()):
         raise FscilError(f"branch {branch.name} is not one that can be used")
     return branch

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fscil.files import write_bytes
-from fscil.nn.branches import Branch, fused_form, fused_query
+from fscil.nn.branches import TEST_VIEWS, Branch, Views, fused_form, fused_query
 from fscil.nn.encoders import Encoder
 from fscil.teach.knowledge.model import Model
 from fscil.teach.seeing import graphs, light
@@ -19,10 +19,11 @@ from fscil.tensors import digest, write_tensors
 
 PROBES = 8
 SAME = 1e-4
+LIGHT_VIEWS = ("one", "flip", "negative")  # that an answer without torch can make
 
 
 class Head(nn.Module):
-    """Features of all encoders side by side (n, dims), where there are mirror images followed by those of these ->
+    """Features of all encoders side by side (n, dims), followed by those of the second view where there is one ->
     queries (n, all dims), the offset (n,) of every score, and what the branches make of the features, side by side,
     from which the evidence is computed.
     """
@@ -69,22 +70,22 @@ def _keep(model: Model, revision: str) -> None:
     encoders = list({id(branch.encoder): branch.encoder for branch in model.branches}.values())
     digests = [digest(encoder.state_dict()) for encoder in encoders]
     files = [graphs.place(model.origin.encoder, d, e.pixels) for e, d in zip(encoders, digests, strict=True)]
-    views = {branch.views for branch in model.branches}
-    if not views <= {"one", "flip"} or not all(file.is_file() and file.stat().st_size for file in files):
+    views = max((branch.views for branch in model.branches), key=lambda views: len(TEST_VIEWS[views]))
+    alike = all(branch.views in ("one", views) for branch in model.branches)
+    if views not in LIGHT_VIEWS or not alike or not all(file.is_file() and file.stat().st_size for file in files):
         return
-    mirrored = "flip" in views
     head = graphs.place("read-out", _settings(model, digests), 0)
     if not head.is_file():
         graph = exported(
-            Head(model.branches, encoders), _probes(encoders, mirrored)[:1], "features", ("query", "offset", "seen")
+            Head(model.branches, encoders), _probes(encoders, views)[:1], "features", ("query", "offset", "seen")
         )
         write_bytes(head, graph)
     numbers = {name: getattr(model.calibration, name) for name in ("temperature", "margin", "threshold")}
     numbers["shift"] = model.calibration.shift(len(model.names))
     used = {"encoders": [file.name for file in files], "head": head.name}
-    notes = {**used, "calibration": numbers, "mirrored": mirrored, "program": light.PROGRAM}
+    notes = {**used, "calibration": numbers, "views": views, "program": light.PROGRAM}
     write_tensors(light.place(revision), _rows(model), notes)
-    _compare(model, encoders, revision, mirrored)
+    _compare(model, encoders, revision, views)
 
 
 def _rows(model: Model) -> dict[str, Tensor]:
@@ -114,10 +115,10 @@ def _settings(model: Model, digests: Sequence[str]) -> str:
     return json.dumps([plain, list(digests), digest(tensors)])
 
 
-def _compare(model: Model, encoders: Sequence[Encoder], revision: str, mirrored: bool) -> None:
+def _compare(model: Model, encoders: Sequence[Encoder], revision: str, views: Views) -> None:
     """Fails unless made-up photos get the answers of the model itself."""
     kept = light.opened(light.place(revision), torch.get_num_threads())
-    features = _probes(encoders, mirrored)
+    features = _probes(encoders, views)
     with torch.no_grad():
         seen = Head(model.branches, encoders).embed(features)
         probabilities, known = model.probabilities(model.scores(seen)), model.known(seen)
@@ -128,10 +129,10 @@ def _compare(model: Model, encoders: Sequence[Encoder], revision: str, mirrored:
         raise ValueError("the answers differ")
 
 
-def _probes(encoders: Sequence[Encoder], mirrored: bool) -> Tensor:
-    """Made-up features of all encoders side by side (PROBES, dims), of mirror images too (PROBES, 2 dims) if there are.
+def _probes(encoders: Sequence[Encoder], views: Views) -> Tensor:
+    """Made-up features of all encoders side by side, view after view: (PROBES, views x dims).
 
     The draws of the caller stay as they are.
     """
-    dims = (1 + mirrored) * sum(encoder.dim for encoder in encoders)
+    dims = len(TEST_VIEWS[views]) * sum(encoder.dim for encoder in encoders)
     return torch.rand(PROBES, dims, generator=torch.Generator().manual_seed(0))

@@ -41,9 +41,10 @@ from fscil.teach.storage.locks import locked
 from fscil.teach.storage.stored import stored
 from fscil.tensors import digest, write_tensors
 
-FORMAT = 5
-READABLE = (1, 2, 3, 4, 5)
+FORMAT = 6
+READABLE = (1, 2, 3, 4, 5, 6)
 # They stay as they are. 1: "not sure" by scores; 2: features of length 1; 3: none is `counted`; 4: nor `encoders`.
+# 5: no views called "negative", which earlier versions do not know.
 FRAMING = ("pixels", "mean", "std", "margin", "resampling")
 RETIRED = ("odd",)  # what the calibration in files of before says and nobody asks for
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
