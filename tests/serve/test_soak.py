@@ -5,10 +5,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from soak import crash, faults, fuzz, hostile, load, mutants
+from soak.crowd import Client
 from soak.ledger import Ledger, replayed
 from soak.lives import Life
 from soak.rush import rush
@@ -68,6 +70,22 @@ def test_a_change_by_nobody_is_seen() -> None:
 def test_a_history_tells_what_is_known() -> None:
     lines = [LEARNED, "taught 'a' from 2 photos", "taught 'a' from 1 photo", "took 1 photo out of 'a'", "forgot 'owl'"]
     assert replayed([*lines, "renamed 'a' to 'b'"], {"owl": 10}) == {"b": 2}
+
+
+class Window:
+    """What a service shows of a model that has forgotten the beginning of its history."""
+
+    def get(self, path: str) -> dict[str, Any]:
+        steps = [{"text": "forgot 'b'"}, {"text": "took 1 photo out of 'a'"}]
+        shown = {"/v1/history": {"steps": steps}, "/v1/classes": {"classes": [{"name": "a", "photos": 1}]}}
+        return {"revision": "r", **shown[path]}
+
+
+def test_a_history_without_its_beginning_is_no_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client("0", 0, Ledger(), 0)
+    monkeypatch.setattr(client, "_visitor", Window())
+    client._look()
+    assert client.complaints == []
 
 
 def test_kills_cost_no_promise(place: Path) -> None:

@@ -111,6 +111,12 @@ class Ledger:
                 self._refuse(entry.text)
 
 
+def is_whole(history: Sequence[str]) -> bool:
+    """Whether a history (oldest first) still has its beginning: a model remembers the last thousand lines."""
+    step = STEP.fullmatch(history[0]) if history else None
+    return step is not None and step["learned"] is not None
+
+
 def replayed(history: Sequence[str], base: Mapping[str, int]) -> Knowledge:
     """What a model knows that has gone through a history (oldest first)."""
     known = dict(base)
