@@ -56,7 +56,7 @@ def order(found: Mapping[str, Seeds]) -> list[str]:
     lines = ["| | minus the next | pairs | Avg | told apart |", "|---|---|---|---|---|"]
     for above, below in pairwise(found):
         pairs, gap = minus(found, above, below)
-        apart = "yes" if word(gap) == ABOVE else "no"
+        apart = "no" if word(gap) == UNTOLD else "yes"  # by its pairs the next may be the higher one
         names = (labelled(name, found[name]).replace("`", "") for name in (above, below))
         lines.append(f"| {' | '.join(names)} | {pairs} | {interval_text(gap)} | {apart} |")
     return lines

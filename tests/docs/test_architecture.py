@@ -7,7 +7,9 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent.parent / "src" / "fscil"
 
-UPPER_FLOOR = ("running.experiment", "running.outcome", "running.protocol", "running.planning", "running.sharing")
+UPPER_FLOOR = tuple(
+    f"running.{name}" for name in ("experiment", "outcome", "protocol", "planning", "sharing", "trying")
+)
 TRAINING = ("running.training", "running.features", "running.stages", "running.descent")
 FOLDERS_OF_RUNS = ("running.runfolder", "running.inherited")
 DOORS = ("command", "experiments", "report", "teach", "serve", "classifier")  # of users; nothing below knows them
@@ -52,6 +54,7 @@ FORBIDDEN = {
     "running/runfolder.py": ("methods", "data", "nn", *TRAINING, *UPPER_FLOOR),
     "running/inherited.py": ("methods", "data", "nn", *TRAINING, *UPPER_FLOOR),
     "running/sharing.py": ("running.planning", "running.protocol", "running.experiment", "running.outcome"),
+    "running/trying.py": ("methods", "data", "nn", *UPPER_FLOOR),
     "running/planning.py": ("running.training", "running.protocol", "running.experiment"),
     "running/protocol.py": ("running.experiment", "running.outcome"),
     "running/experiment.py": ("running.outcome",),

@@ -161,6 +161,17 @@ def test_an_order_is_claimed_only_where_an_interval_shows_it(row: str, claimed: 
     assert comparison.word(gap) == claimed
 
 
+def test_a_row_that_is_above_by_a_seed_of_its_own_is_told_apart_from_the_next() -> None:
+    seeds = {"a": (50.0, 51.0, 99.0), "b": (51.0, 52.1)}
+    found = {
+        name: {seed: {"method": name, "metrics": {"sum": {"accuracy": [value]}}} for seed, value in enumerate(values)}
+        for name, values in seeds.items()
+    }
+    line = comparison.order(found)[-1]
+    assert line.startswith("| a | b | 2 | -1.05 [")
+    assert line.endswith("| yes |")
+
+
 def test_highest_means_are_named() -> None:
     """In the words below the tables of the comparison."""
     found = comparison.rows()

@@ -68,6 +68,12 @@ def test_arms_whose_names_make_one_folder_are_refused(tmp_path: Path) -> None:
         spread_out(experiment, tmp_path)
 
 
+def test_some_draws_can_be_run_alone(tmp_path: Path) -> None:
+    """As the sentence says that refuses --set of what is repeated."""
+    left = only(spread_out(specs.load("draws"), tmp_path), ["shots_seed=3,5"])
+    assert {reading.repetition["shots_seed"] for reading in left} == {3, 5}
+
+
 def test_cells_that_are_left_out_are_not_run_without_their_names(tmp_path: Path) -> None:
     text = HEAD + "[axes]\nway = [2, 3]\nshot = [1, 5]\n[[omit]]\nwhen = { way = 2, shot = [1, 2] }\n"
     readings = spread_out(written(tmp_path, text), tmp_path)
@@ -115,7 +121,7 @@ def test_parts_are_every_nth_cell_and_together_all(tmp_path: Path) -> None:
         (["main", "--jobs", "0"], "It must be 1 or more"),
         (["main", "--set", "pixel=3"], "unknown setting 'pixel' in --set: did you mean 'pixels'?"),
         (["lambdas", "--set", "local_weight=2"], "differ in local_weight; take --only local_weight=…"),
-        (["draws", "--set", "shots_seed=3"], "the cells of draws differ in shots_seed; omit it"),
+        (["draws", "--set", "shots_seed=3"], "the cells of draws differ in shots_seed; take --only shots_seed=…"),
         (["strategies", "cub200", "--set", "complement=tied"], "arm 'tied' of strategies is made by"),
         (["strategies", "--only", "arm=RESS,RESA-R", "--set", "local_weight=1"], "arm 'RESS' of strategies is made by"),
         (["ablation", "--only", "arm=C", "--set", "complement=resa"], "arm 'B+C' of ablation is made by its own"),

@@ -64,6 +64,49 @@ def test_an_f2_that_two_read_outs_share_counts_once(tmp_path: Path) -> None:
     assert first.macs_of(budget.REST) > tied.macs_of(budget.REST) == again.macs_of(budget.REST) > 0  # trains nothing
 
 
+@pytest.fixture
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of a map takes a second."""
+    monkeypatch.setattr("fscil.methods.kt_rcnet.Method.step_seconds", lambda method, base, run: 1.0)
+
+
+def of_maps(text: str, out: Path) -> list[RunSpec]:
+    """Cells of an experiment with KT-RCNet whose arms train maps, in two epochs of two steps."""
+    experiment = small(written(out, text.replace('"kt_rcnet"', '"kt_rcnet"\n[settings]\ntrains = "map"', 1)))
+    return cells(spread_out(experiment, out))
+
+
+@pytest.mark.usefixtures("one_second")
+def test_the_steps_of_a_map_that_read_outs_share_take_their_time_once(tmp_path: Path) -> None:
+    whitened = "[choices.read_out.whitened_first]\nshrinkage = 0.5\nwhiten_first = true\n"
+    runs = of_maps(READ_OUTS + whitened, tmp_path)
+    first, second, other, *tied = by_stage(runs)
+    assert first["RESA"] == budget.Part(budget.REST, left=1, macs=0, seconds=4)
+    assert (second["RESA"].left, other["RESA"].left) == (0, 1)  # this one is trained in another space
+    assert not any("RESA" in stages for stages in tied)
+    plain, again, *_ = budget.costs(runs)
+    assert plain.seconds >= 4
+    assert again.seconds < plain.seconds - 3
+
+
+@pytest.mark.usefixtures("one_second")
+def test_the_steps_of_a_map_are_shared_where_the_map_is(tmp_path: Path) -> None:
+    """Where nothing but features is kept, each cell trains its own."""
+    text = 'dataset = "glyphs"\nmethod = "kt_rcnet"\n[arms.plain]\n[arms.bonus]\nnew_bonus = 0.1\n'
+    runs = of_maps(text, tmp_path)
+    assert [(run.keeps_features, run.keeps_trained) for run in runs] == [(True, False)] * 2
+    plain, bonus = by_stage(runs)
+    assert (bonus["features for the map"].left, bonus["RESA"].left) == (0, 1)
+    assert plain["RESA"].seconds == bonus["RESA"].seconds == 4
+
+
+@pytest.mark.usefixtures("one_second")
+def test_of_longer_maps_the_rest_takes_time(tmp_path: Path) -> None:
+    text = 'dataset = "glyphs"\nmethod = "kt_rcnet"\n[arms.RESA]\n[axes]\nstop_after = [1, 2]\n'
+    first, second = by_stage(of_maps(text, tmp_path))
+    assert [(part["RESA"].left, part["RESA"].seconds) for part in (first, second)] == [(1, 2), (0.5, 4)]
+
+
 @pytest.mark.parametrize("axis", ["complement_weight = [0.5, 1.0]", "stop_after = [1, 2]", "way = [2, 3]"])
 def test_cells_along_an_axis_behind_f2_share_it(axis: str, tmp_path: Path) -> None:
     text = f'dataset = "glyphs"\nmethod = "kt_rcnet"\n[settings]\ntransfer.epochs = 2\n[axes]\n{axis}\n'

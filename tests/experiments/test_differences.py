@@ -2,15 +2,17 @@
 
 import json
 from math import nan
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fscil.data import Protocol
-from fscil.experiments.differences import METRICS, Line, independent, latex, paired, published_row
+from fscil.experiments.differences import METRICS, Line, comparisons, independent, latex, paired, published_row
 from fscil.experiments.figures import drawn
-from fscil.metrics import Spread, paired_difference
+from fscil.metrics import Spread, paired_difference, run_metrics
 
 
 def repetitions(seeds: int, draws: int) -> list[str]:
@@ -52,6 +54,20 @@ def test_published_numbers_stand_beside_the_papers_sessions_alone(
     reading = SimpleNamespace(arm=SimpleNamespace(published="kt_rcnet"), run=run, repetition=repetition)
     row = published_row(reading)
     assert (row.avg if row else None) == (69.24 if beside else None)
+
+
+@pytest.mark.parametrize(("counts", "sessions"), [((2, 2), [100, 100]), ((2, 3), [])])
+def test_repetitions_may_have_different_numbers_of_sessions(counts: tuple[int, int], sessions: list[float]) -> None:
+    arm, zero, readings, records = SimpleNamespace(name="a", published="", branch=""), np.array([0]), [], {}
+    for ways, count in enumerate(counts):
+        run = SimpleNamespace(folder=Path(str(ways)), dataset="glyphs", method="cosine", protocol=Protocol())
+        readings.append(SimpleNamespace(arm=arm, point={"shots": 5}, repetition={"ways": ways, "seed": 0}, run=run))
+        curve = run_metrics([(zero, zero)] * count, {0: 0})
+        records[run.folder] = SimpleNamespace(curves={"sum": curve}, facts={"method": "cosine"})
+    (line,) = comparisons(SimpleNamespace(arms=[arm], reference=""), readings, records)
+    assert (line.n, line.spreads["Avg"].mean, line.sessions) == (2, 100, sessions)
+    axes = {"shots": (5,)}
+    assert "figure" in drawn(SimpleNamespace(axes=axes, places=axes, arms=[arm]), [line])
 
 
 def test_one_axis_at_several_choices_is_drawn_as_curves() -> None:

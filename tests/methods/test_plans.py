@@ -1,7 +1,8 @@
-"""What later sessions compute is known before anything is learned, whatever the settings and the sessions."""
+"""What later sessions compute is known before anything is learned, whatever the settings; and the steps of maps."""
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +14,20 @@ from fscil import methods, settings
 from fscil.data import Protocol
 from fscil.data.images import Ingredients, TensorImages
 from fscil.data.sessions import Benchmark
+from fscil.errors import FscilError
+from fscil.methods import _kt_rcnet_steps
 from fscil.methods.shared.method import Method, Prototypical
 from fscil.nn import encoders
+from fscil.running import trying
 from fscil.running.planning import later_plans
+from fscil.running.stages import Loop
+from fscil.running.trying import trial
 from fscil.settings.fields import flatten
 from quick import OWN
 from tiny import TINY, tiny_ingredients
 
+ARMS = ("resa", "conventional", "means", "rotation")  # that train a map
+CPU = torch.device("cpu")
 RESULTS = Path(__file__).parent.parent.parent / "results" / "compare" / "cifar100"
 TRAINS = [name for name in NAMES if not issubclass(methods.load(name).Method, Prototypical)]  # in later sessions too
 BATCHES = ("eeil", "eeil_reduced", "finetune", "icarl", "icarl_reduced", "joint", "joint_restart", "ncm", "topic")
@@ -128,7 +136,7 @@ def test_two_networks_of_different_compute_are_told_in_passes_of_the_first(tmp_p
 def test_a_method_that_does_not_tell_is_not_passed_over(tiny: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     method = build("finetune")
     monkeypatch.setattr(method, "plan_new", lambda session: Method.plan_new(method, session))
-    with pytest.raises(NotImplementedError, match="finetune does not tell what its later sessions compute"):
+    with pytest.raises(FscilError, match="finetune does not tell what its later sessions will compute; give it"):
         list(later_plans(method, tiny))
 
 
@@ -136,3 +144,70 @@ def test_what_came_before_has_to_be_told(tiny: Benchmark) -> None:
     _, session, *_ = tiny.sessions()
     with pytest.raises(TypeError, match="depends on those before it"):
         build("f2m", OWN["f2m"]).plan_new(session)
+
+
+# ---- steps of a map --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_map_makes_the_steps_that_are_planned(arm: str, tmp_path: Path) -> None:
+    own = {"trains": "map", "complement": arm, "base.epochs": 0, "stop_after": 1}
+    (planned,) = (stage for stage in build("kt_rcnet", own).plan(Strict().base(5)) if not stage.batch)
+    execute(build("kt_rcnet", own), Strict(), tmp_path)
+    stages = json.loads((tmp_path / "run" / "session-00.json").read_text())["stages"]
+    (made,) = (stage for stage in stages if stage["name"] == planned.stage)
+    assert made["steps"] == planned.steps > 0
+    assert made["macs"] == planned.trained == planned.encoded == 0
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every step of training takes 0.02 seconds longer, the first a second; gives the stages of all steps made."""
+    made: list[str] = []
+    plain = Loop.descend
+
+    def descend(loop: Loop, loss: torch.Tensor, done: int) -> None:
+        time.sleep(0.02 if made else 1.0)
+        made.append(loop.name)
+        plain(loop, loss, done)
+
+    monkeypatch.setattr(Loop, "descend", descend)
+    monkeypatch.setattr(_kt_rcnet_steps, "TIMED", {})
+    return made
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_step_of_a_map_is_timed_as_its_arm_makes_it(arm: str, tiny: Benchmark, slow: list[str]) -> None:
+    method = build("kt_rcnet", {"trains": "map", "complement": arm})
+    before, noise = {name: value.clone() for name, value in method.state_dict().items()}, torch.get_rng_state()
+    assert 0.02 <= method.step_seconds(tiny.base(5), trial(CPU, torch.float32)) < 0.2  # without the first
+    assert set(slow) == {"RESA" if arm == "resa" else arm}
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), noise)
+
+
+def test_what_does_not_change_a_step_of_a_map_is_timed_once(tiny: Benchmark, slow: list[str]) -> None:
+    alike = [
+        {},
+        {"transfer.epochs": 8, "tasks": 100, "transfer.lr": 1.0},
+        {"views": "flip", "shrinkage": 0.5, "whiten_first": True},
+    ]
+    made = []
+    for changes in [*alike, {"way": 3}]:
+        build("kt_rcnet", {"trains": "map", **changes}).step_seconds(tiny.base(5), trial(CPU, torch.float32))
+        made.append(len(slow))
+    assert made[0] == made[1] == made[2] < made[3]
+
+
+def test_a_step_of_a_map_that_takes_long_is_not_made_often(tiny: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    monkeypatch.setattr(_kt_rcnet_steps, "TIMED", {})
+    monkeypatch.setattr(trying, "PATIENCE", 0.0)
+    monkeypatch.setattr(Loop, "descend", lambda loop, loss, done: steps.append(done))
+    build("kt_rcnet", {"trains": "map"}).step_seconds(tiny.base(5), trial(CPU, torch.float32))
+    assert len(steps) == trying.FEWEST * _kt_rcnet_steps.STEPS
+
+
+def test_a_rate_at_which_a_map_would_diverge_does_not_spoil_its_plan(tiny: Benchmark) -> None:
+    wild = {"trains": "map", "transfer.lr": 1e30, "transfer.optimizer": "sgd", "complement": "means"}
+    assert build("kt_rcnet", wild).step_seconds(tiny.base(5), trial(CPU, torch.float32)) > 0

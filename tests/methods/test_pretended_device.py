@@ -3,11 +3,13 @@
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_contract import build
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fscil.running.experiment
 from apart import always_tiny  # noqa: F401 (a fixture)
 from fscil import methods, settings
+from fscil.running import trying
 from fscil.running.devices import Devices
 from fscil.running.experiment import RunSpec, execute
 from pretend import DEVICE, pretended
@@ -47,6 +49,14 @@ def test_another_device_computes_the_same(variant, tmp_path, monkeypatch):
     assert here.keys() == there.keys()
     for name, tensor in here.items():
         assert torch.equal(there[name], tensor), name
+
+
+@pytest.mark.parametrize("arm", ["resa", "conventional", "means", "rotation"])
+def test_a_step_of_a_map_is_timed_there(arm, tiny, monkeypatch):
+    monkeypatch.setattr(trying, "PATIENCE", 0.0)
+    with pretended():
+        method = build("kt_rcnet", {"trains": "map", "complement": arm}).to(DEVICE)
+        assert method.step_seconds(tiny.base(5), trying.trial(DEVICE, torch.float32)) > 0
 
 
 def test_mixing_devices_raises():

@@ -323,6 +323,17 @@ def test_more_processes_on_the_same_cores_save_no_time(tmp_path, monkeypatch):
     assert both == alone > 0
 
 
+def test_steps_that_no_image_passes_take_time_and_no_compute(tmp_path, monkeypatch):
+    monkeypatch.setattr("fscil.methods.kt_rcnet.Method.step_seconds", lambda method, base, run: 100.0)
+    map_of, tied = (
+        plan(tiny_experiment(tmp_path, changes={"trains": "map", "complement": arm})) for arm in ("resa", "tied")
+    )
+    (steps,) = (row for row in map_of["stages"] if row["stage"] == "RESA")
+    assert (steps["seconds"], steps["macs"], steps["steps"]) == (800.0, 0, 8)
+    assert map_of["seconds"] >= 800.0 > tied["seconds"]
+    assert map_of["memory_bytes"] == tied["memory_bytes"]
+
+
 def test_a_plan_counts_the_time_of_reading_files(tmp_path, monkeypatch):
     def slow(path: str) -> Image.Image:
         time.sleep(0.01)

@@ -146,8 +146,6 @@ def _print_plan(runs: Sequence["RunSpec"], everything: Sequence["RunSpec"]) -> N
         macs, seconds = sum(cost.macs for cost in part), sum(cost.seconds for cost in part)
         show.say(f"{title:8}{len(part)} cells, {macs / 1e15:.4f} PMAC, about {show.duration(seconds)} on this machine")
     show.say("All sessions; what cells share counts once. The time includes tests, whose compute does not count.")
-    if any(_trains_map(cost.run) for cost in possible):
-        show.say("Not counted: the steps of a map, which pass no image through an encoder.")
 
 
 def _told_apart(costs: Sequence["Cost"], count: int) -> tuple[list["Cost"], list["Cost"]]:
@@ -156,10 +154,6 @@ def _told_apart(costs: Sequence["Cost"], count: int) -> tuple[list["Cost"], list
     if impossible and len(impossible) == count:
         raise FscilError(impossible[0].error)
     return possible, impossible
-
-
-def _trains_map(run: "RunSpec") -> bool:
-    return getattr(run.config, "trains", "") == "map"
 
 
 def _affordable(runs: Sequence["RunSpec"], everything: Sequence["RunSpec"], pmac: float) -> list["RunSpec"]:

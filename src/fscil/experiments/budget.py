@@ -100,16 +100,21 @@ def fitting(costs: Sequence[Cost], macs: float) -> list[RunSpec]:
 def cost(run: RunSpec, planned: Mapping[str, Any], made: dict[str, int]) -> Cost:
     """The cost of a cell behind those that have `made` something, to which it adds what it makes.
 
-    `made` tells how many forward passes a stage had, by its identity: a short one is the beginning of a longer one.
+    `made` tells the length that a stage had, by its identity: a short one is the beginning of a longer one.
     """
     parts = []
     for kind, stage, identity in stages(run, planned):
-        passes, before = 3 * stage["trained"] + stage["encoded"], made.get(identity, 0)
-        left = max(0.0, 1 - before / passes) if passes else 0.0
+        whole, before = length(stage), made.get(identity, 0)
+        left = max(0.0, 1 - before / whole) if whole else 0.0
         parts.append(Part(kind, left, float(stage["macs"]), float(stage["seconds"])))
         if identity:
-            made[identity] = max(before, passes)
+            made[identity] = max(before, whole)
     return Cost(run, tuple(parts), float(planned["memory_bytes"]))
+
+
+def length(stage: Mapping[str, Any]) -> int:
+    """Forward passes of a stage; its steps, where no image passes through an encoder."""
+    return int(3 * stage["trained"] + stage["encoded"] if stage["batch"] else stage["steps"])
 
 
 def stages(run: RunSpec, planned: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
@@ -143,7 +148,7 @@ def shared_identity(run: RunSpec, stage: Mapping[str, Any], planned: Mapping[str
     if made_by == OF_F1:
         kept = run.keeps_features or run.keeps_base_features
         return json.dumps([OF_F1, bases.get("base"), stage["pixels"], seed, sessions]) if kept else ""
-    if run.keeps_features and not stage["trained"]:
+    if run.keeps_features and stage["encoded"] and not stage["trained"]:
         begun = [to_dict(run.config).get(name) for name in OF_F2]
         what = [stage["stage"], stage["pixels"], made_by]
         return json.dumps(["features", bases, begun, what, run.seed if made_by else seed, sessions])

@@ -68,7 +68,7 @@ def cells(made: Iterable[Reading]) -> list[RunSpec]:
 
 
 def only(made: Iterable[Reading], wishes: Sequence[str]) -> list[Reading]:
-    """The readings of some arms, seeds, or values of an axis or a choice, alone: "arm=RESA-R,tied", "way=5", "seed=1".
+    """The readings of some arms, seeds, or values of an axis, choice or repetition, alone: "arm=RESA-R,tied", "seed=1".
 
     What the experiment omits stays away unless a wish names a part of the reason.
     """

@@ -20,7 +20,7 @@ from fscil.metrics import Interval, RunMetrics, Spread, paired_difference, sprea
 from fscil.report.captions import DAGGER, RECONSTRUCTED, mark
 from fscil.report.published import PublishedRow, is_standard, published
 from fscil.report.runs import TOTAL, Record
-from fscil.report.text import LATEX, latex_row
+from fscil.report.text import latex_row, latex_text
 
 METRICS: dict[str, Callable[[RunMetrics], float]] = {
     "Avg": lambda curve: curve.average,
@@ -45,7 +45,7 @@ class Line:
     pairs: int  # repetitions that line and reference share
     gaps: Mapping[str, Interval]
     published: float | None  # Avg of the paper
-    sessions: Sequence[float] = ()  # mean accuracy after each of them
+    sessions: Sequence[float] = ()  # mean accuracy after each of them, where all repetitions have as many
     published_sessions: Sequence[float] = ()
 
     @property
@@ -64,9 +64,16 @@ def comparisons(experiment: Experiment, readings: Sequence[Reading], records: Ma
         place = {"name": names[key], "arm": key[0], "point": json.loads(key[1])}
         reference, paper = names[other] if other != key else "", published_row(first[key])
         beside = {"published": paper.avg, "published_sessions": paper.sessions} if paper else {"published": None}
-        sessions = [fmean(after) for after in zip(*(curve.accuracies for curve in own.values()), strict=True)]
+        sessions = mean_sessions([curve.accuracies for curve in own.values()])
         lines.append(Line(**place, reference=reference, sessions=sessions, **beside, **compared(own, base)))
     return lines
+
+
+def mean_sessions(curves: Sequence[Sequence[float]]) -> list[float]:
+    """The mean accuracy after each session; none where repetitions have other numbers of sessions."""
+    if len({len(curve) for curve in curves}) > 1:
+        return []
+    return [fmean(after) for after in zip(*curves, strict=True)]
 
 
 def gathered(
@@ -192,10 +199,6 @@ def latex(lines: Sequence[Line]) -> str:
 def _tabular(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = [f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}", "\\toprule", latex_row(titles), "\\midrule"]
     return "\n".join([*head, *map(latex_row, rows), "\\bottomrule", "\\end{tabular}"])
-
-
-def latex_text(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
 
 
 def comma_separated(lines: Sequence[Line]) -> str:

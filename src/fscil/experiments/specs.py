@@ -244,8 +244,7 @@ def changes(texts: Iterable[str], experiment: Experiment) -> dict[str, object]:
             raise FscilError(f"--set {text} is no NAME=VALUE; write it like --set base.epochs=3")
         _check_settings([name], known, "setting", "in --set")
         if name in {**experiment.axes, **experiment.repeats}:
-            advice = f"take --only {name}=…" if name in experiment.axes else "omit it"
-            raise FscilError(f"--set {text}: the cells of {experiment.name} differ in {name}; {advice}")
+            raise FscilError(f"--set {text}: the cells of {experiment.name} differ in {name}; take --only {name}=…")
         pairs[name] = _value(value)
     return pairs
 

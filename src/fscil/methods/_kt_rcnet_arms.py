@@ -83,13 +83,19 @@ def train(method: Method, base: Session, run: Run) -> None:
     """Trains what the settings let train of f2, by the arm that they name."""
     c = method.config
     student = Mapped(method, base, run) if c.trains == "map" else Encoded(method, base, run)
-    if c.complement == "resa":
+    make_steps(student)
+    student.finish()
+
+
+def make_steps(student: Student) -> None:
+    """All steps of the arm that the settings name."""
+    arm = student.method.config.complement
+    if arm == "resa":
         resa(student)
-    elif c.complement == "conventional":
+    elif arm == "conventional":
         conventional(student)
     else:
-        against_means(student, turned=c.complement == "rotation")
-    student.finish()
+        against_means(student, turned=arm == "rotation")
 
 
 def resa(student: Student) -> None:

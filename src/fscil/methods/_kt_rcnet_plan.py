@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fscil.data.sessions import Session
-from fscil.methods._kt_rcnet_arms import decides_f2
+from fscil.methods._kt_rcnet_arms import STAGES, decides_f2
 from fscil.methods._kt_rcnet_students import some_of_each_class
 from fscil.methods.shared.base import OWN_BASE, base_plan
 from fscil.methods.shared.method import OF_F1, PlannedStage
@@ -50,8 +50,9 @@ def arm_plan(method: Method, base: Session, pixels: int) -> list[PlannedStage]:
     c = method.config
     mixed = f"{c.twins} {c.mix}" if c.asks_for_twins and c.twins in ("mixup", "cutmix") else ""  # drawn by chance
     whole = json.dumps({**decides_f2(c), "stop_after": 0}, sort_keys=True)
-    made_by = mixed if c.trains == "map" else whole
-    return [replace(stage, made_by=made_by) for stage in _arm_stages(method, base, pixels)]
+    features = c.trains == "map"  # those of a map are the same whatever it learns of them
+    stages = _arm_stages(method, base, pixels)
+    return [replace(stage, made_by=mixed if features and stage.encoded else whole) for stage in stages]
 
 
 def _arm_stages(method: Method, base: Session, pixels: int) -> list[PlannedStage]:
@@ -61,7 +62,8 @@ def _arm_stages(method: Method, base: Session, pixels: int) -> list[PlannedStage
     if c.complement == "tied":
         return []
     if c.trains == "map":
-        return [PlannedStage("features for the map", pixels, 1, batch, 0, (1 + 3 * c.asks_for_twins) * n)]
+        seen = PlannedStage("features for the map", pixels, 1, batch, 0, (1 + 3 * c.asks_for_twins) * n)
+        return [seen, PlannedStage(STAGES.get(c.complement, c.complement), pixels, tasks, 0, 0, 0)]
     if c.complement == "conventional":
         passes = c.conventional.batches == "passes"
         steps = epochs * math.ceil(n / c.base.batch) if passes else tasks

@@ -28,6 +28,7 @@ from fscil.methods._kt_rcnet_arms import Conventional, complement
 from fscil.methods._kt_rcnet_checks import check_base, check_choices
 from fscil.methods._kt_rcnet_fitted import estimate_statistics, fitted_scale
 from fscil.methods._kt_rcnet_plan import planned
+from fscil.methods._kt_rcnet_steps import step_seconds
 from fscil.methods.shared.balance import fitted_weight, kept_from_training
 from fscil.methods.shared.base import Teacher, another_start, fit_another, fit_cosine_net, freeze, upright_rows
 from fscil.methods.shared.method import (
@@ -293,3 +294,6 @@ class Method(Frozen):
 
     def plan(self, base: Session) -> list[PlannedStage]:
         return planned(self, base)
+
+    def step_seconds(self, base: Session, run: Run) -> float:
+        return step_seconds(self, base, run)

@@ -86,7 +86,11 @@ def latex_lines(table: Table) -> list[str]:
 
 
 def latex_row(texts: Sequence[str]) -> str:
-    return " & ".join("".join(LATEX.get(character, character) for character in text) for text in texts) + " \\\\"
+    return " & ".join(map(latex_text, texts)) + " \\\\"
+
+
+def latex_text(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)
 
 
 def comma_separated(tables: Sequence[Table]) -> str:

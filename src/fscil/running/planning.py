@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from fscil.methods.shared.method import Method, PlannedStage, Prototypical, Taug
 from fscil.nn.branches import TEST_VIEWS
 from fscil.nn.encoders import Encoder, portion_of
 from fscil.nn.winograd import WinogradConvolution
+from fscil.running.trying import Trial, trial
 
 TESTS = "tests"  # the stage in which images are tested
 PRECISIONS = ("float32", "bfloat16")
@@ -29,6 +30,13 @@ MASKS = "parametrizations"  # torch's name for what computes a weight
 READ = 16  # images read to see how long that takes
 PATIENCE = 0.3  # seconds, after which a precision is not timed any further
 TIMED: dict[tuple[object, ...], float] = {}  # once per process: the cells of an experiment have few kinds of steps
+
+
+@runtime_checkable
+class OnFeatures(Protocol):
+    """A method with a stage of `batch` 0, whose steps pass no image through an encoder: it times a step itself."""
+
+    def step_seconds(self, base: Session, run: Trial) -> float: ...
 
 
 def choose_precision(wanted: str, device: torch.device) -> dict[str, Any]:
@@ -96,7 +104,10 @@ def later_plans(method: Method, sessions: Benchmark) -> Iterator[list[PlannedSta
     for session in foreseen(sessions.sessions(oracle=method.needs.oracle, held_out=method.config.held_out)):
         stages = method.plan_new(session)
         if stages is None:
-            raise NotImplementedError(f"{type(method).__module__} does not tell what its later sessions compute")
+            raise FscilError(
+                f"the method in {type(method).__module__} does not tell what its later sessions will compute; give it "
+                "plan_new, or do without --plan and --budget"
+            )
         yield stages
 
 
@@ -112,10 +123,14 @@ def tests_plan(method: Method, sessions: Benchmark) -> PlannedStage:
 def _rows(method: Method, base: Session, stages: Sequence[PlannedStage]) -> list[dict[str, Any]]:
     """Stages with their compute and seconds."""
     encoder, reading = encoder_of(method), _reading_seconds(method, base)
-    return [
-        {**vars(s), "macs": stage_macs(s, encoder), "seconds": _seconds(s, encoder) + (s.trained + s.encoded) * reading}
-        for s in stages
-    ]
+    device = next(encoder.parameters()).device
+
+    def seconds(stage: PlannedStage) -> float:
+        if isinstance(method, OnFeatures) and not stage.batch:
+            return stage.steps * method.step_seconds(base, trial(device, encoder.precision))
+        return _seconds(stage, encoder) + (stage.trained + stage.encoded) * reading
+
+    return [{**vars(s), "macs": stage_macs(s, encoder), "seconds": seconds(s)} for s in stages]
 
 
 def encoder_of(method: Method) -> Encoder:
