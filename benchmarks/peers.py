@@ -46,6 +46,7 @@ from fscil.teach.knowledge.recogniser import Origin
 from fscil.teach.lessons.looking import glance
 from fscil.teach.seeing.folders import class_folders
 from fscil.teach.seeing.photos import Source
+from seen import write_arrays
 
 SHOTS, RANDOM = 5, 5000
 # Tried on held-out base photos; the first among equals. C of logistic regression; penalties as shares of the mean of G.
@@ -278,7 +279,7 @@ def kept(file: Path | None, made: str, load: Callable[[], Data]) -> Data:
     if file is None or not file.exists():
         data = load()
         if file is not None:
-            np.savez(file, *data.base, *data.later, *data.test, made=made)
+            write_arrays(file, *data.base, *data.later, *data.test, made=made)
         return data
     with np.load(file) as stored:
         found = str(stored["made"]) if "made" in stored else "an earlier version of this script"
@@ -333,7 +334,8 @@ def main() -> None:
         look = encoded(given.encoder, given.views, given.pixels)
         return of_folder(given.folder, look) if given.folder else of_benchmark(name, given.cub or Path(), look)
 
-    made = f"{given.encoder}, {given.pixels or 'its own'} pixels, views {given.views}"
+    photos = given.folder.resolve() if given.folder else name
+    made = f"{given.encoder}, {given.pixels or 'its own'} pixels, views {given.views}, of {photos}"
     result = run(name, kept(given.features, made, load), given.encoder, given.views)
     resultfile.write(result, given.out)
     print("\n".join(table(result)))

@@ -1,5 +1,6 @@
 """What a benchmark of photos sees: features that encoders make of photos and of other views, looked at once."""
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fscil.data.images import Images, TensorImages
+from fscil.files import write_bytes
 from fscil.nn.branches import TEST_VIEWS, Branch, Views
 from fscil.nn.encoders import Encoder
 from fscil.teach.knowledge import backbones
@@ -87,10 +89,17 @@ def kept(file: Path | None, look: Look, encoder: str, views: Views) -> Look:
         key = f"{encoder}, {views}, {title}"
         if key not in found:
             found[key] = look(photos, title).numpy()
-            np.savez(file, **found)
+            write_arrays(file, **found)
         return torch.from_numpy(found[key])
 
     return looked
+
+
+def write_arrays(file: Path, *unnamed: np.ndarray, **named: object) -> None:
+    """As numpy's `savez`, in one step and under the very name of the file: numpy would add .npz where it is missing."""
+    content = io.BytesIO()
+    np.savez(content, *unnamed, **named)
+    write_bytes(file, content.getbuffer())
 
 
 def averaged(look: Look, dims: Sequence[int], views: Views) -> Look:

@@ -198,7 +198,7 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path, help="JSON file to write")
     parser.add_argument("--encoder", default="efficientnet_lite0", help="NAME or NAME+NAME of packages with weights")
     parser.add_argument(
-        "--views", choices=("one", "flip", "negative"), default="one", help="flip: mirror images as well"
+        "--views", choices=("one", "flip", "negative"), default="one", help="mirror images, or negatives, as well"
     )
     parser.add_argument("--draws", type=int, default=3, help="of ten species, seven classes and ten characters")
     parser.add_argument("--seed", type=int, default=DRAW, help="of what is drawn")

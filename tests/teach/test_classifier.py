@@ -280,6 +280,12 @@ def test_photos_that_are_left_out_of_fit_are_named(tmp_path: Path) -> None:
         tiny().fit([*crows, *jays, crows[3]], ["crow"] * 4 + ["jay"] * 5)
 
 
+def test_no_photo_at_all_is_refused_in_one_sentence(fitted: Classifier) -> None:
+    with pytest.raises(FscilError, match="there are no photos to learn from; give some of each class"):
+        fitted.fit([], [])
+    assert fitted.classes_.tolist()  # what it knew
+
+
 @pytest.mark.parametrize("encoder", [None, "tiny"])
 def test_a_map_that_was_asked_for_and_dropped_is_named(encoder: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "train", lambda cached, means, *rest: torch.zeros(means.shape[1], means.shape[1]))

@@ -1,5 +1,6 @@
 """explain: three Grad-CAM maps beside the photo."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
+from albums import BIRDS
 from fscil.errors import FscilError
+from fscil.teach.base import learning
+from fscil.teach.knowledge import backbones
 from fscil.teach.knowledge.model import Model
 from fscil.teach.outputs import explain
 
@@ -42,9 +46,19 @@ def test_a_map_follows_what_the_relation_sees(complemented: Model) -> None:
         assert inside > 5 * outside
 
 
-def test_features_have_no_picture(tmp_path: Path) -> None:
-    from fscil.teach.knowledge import backbones
+def test_relations_on_several_encoders_are_told_apart(album: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name of the encoder; what a branch is called inside says nothing to who looks at the picture."""
+    model = backbones.of_encoder("tiny+tiny", pixels=32)
+    shown = [photo for name in BIRDS for photo in sorted((album / name).iterdir())[:4]]
+    learning.learn(model, shown, [photo.parent.name for photo in shown], "prototypes")
+    model.origin = replace(model.origin, encoder="one+two")
+    titles: list[str] = []
+    monkeypatch.setattr(explain, "_drawn", lambda picture, title, maps, kind: titles.extend(m[0] for m in maps) or b"")
+    explain.drawing(model, album / "owl" / "0.png")
+    assert titles == ["base relation\none", "base relation\ntwo", "their sum"]
 
+
+def test_features_have_no_picture(tmp_path: Path) -> None:
     with pytest.raises(FscilError, match="no picture to explain"):
         explain.explain(backbones.of_features(3), Image.new("RGB", (9, 9)), tmp_path / "why.png")
 

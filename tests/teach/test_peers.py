@@ -125,6 +125,10 @@ def test_a_folder_of_photos_is_compared(
     assert "\n".join(peers.table(result)) in capsys.readouterr().out
     monkeypatch.setattr(peers, "encoded", lambda *given: pytest.fail("looked at the photos again"))
     peers.main()
+    for other in (["--glyphs"], ["--folder", str(album / "owl")]):
+        monkeypatch.setattr(sys, "argv", ["peers.py", str(out), *other, *map(str, words[3:])])
+        with pytest.raises(FscilError, match=f"holds features by tiny, .*, of {album}, not by .*; name another file"):
+            peers.main()
 
 
 def test_unknown_classes_are_never_learned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +198,19 @@ def test_what_is_kept_of_other_views_or_encoders_is_not_taken_for_this(tmp_path:
         assert torch.equal(seen.kept(file, lambda *_, f=features: f, encoder, views)([], "birds"), features)
     for (encoder, views), features in zip(wanted, made, strict=True):
         assert torch.equal(seen.kept(file, pytest.fail, encoder, views)([], "birds"), features)
+
+
+def test_features_are_kept_in_a_file_of_any_name(tmp_path: Path) -> None:
+    """numpy adds .npz to a name that lacks it: the file would be looked for elsewhere, and written over each time."""
+    seen, peers, file = script("seen"), script("peers"), tmp_path / "features"
+    made = [torch.rand(1, 3, 4) for _ in range(2)]
+    for title, features in zip("ab", made, strict=True):
+        seen.kept(file, lambda *_, f=features: f, "tiny", "one")([], title)
+    for title, features in zip("ab", made, strict=True):
+        assert torch.equal(seen.kept(file, pytest.fail, "tiny", "one")([], title), features)
+    data = peers.Data(*[(np.zeros((2, 3)), np.arange(2))] * 3)
+    peers.kept(tmp_path / "peers", "tiny", lambda: data)
+    peers.kept(tmp_path / "peers", "tiny", lambda: pytest.fail("looked at the photos again"))
 
 
 def test_mirror_images_of_several_encoders_are_averaged_apart() -> None:

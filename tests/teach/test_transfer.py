@@ -229,7 +229,17 @@ def test_the_photos_that_choose_the_weight_of_a_map_do_not_judge_it(monkeypatch:
     assert not (chosen[0] & with_map & aside).any()
     assert torch.equal((chosen[0] | with_map) & aside, aside)
     assert (with_map & ~aside).sum() == 36  # the photos of three hidden classes, of which nothing was chosen
-    assert f"on {int(with_map.sum())} base photos, 3 classes held out as new" in told
+    asked = int((with_map & aside).sum()) + 3 * (12 - 5)  # the five from which a hidden class is taught are not asked
+    assert f"on {asked} base photos, 3 classes held out as new" in told
+
+
+def test_photos_that_a_map_was_tried_on_are_counted_without_those_it_was_taught_from() -> None:
+    data, model = (
+        cached(classes=6, photos=5),
+        Model(backbones.pair(backbones.Features(5), "one", unit=True), None, NOBODY),
+    )
+    told = fitting.fit(model, Learned([data.upright] * 2, data.rows), Wish(strength="transfer", settings=QUICK))[1]
+    assert told.endswith("on 4 base photos, 1 class held out as new")  # three kept aside, the fifth of the hidden class
 
 
 def test_photos_that_no_longer_suffice_train_no_map() -> None:

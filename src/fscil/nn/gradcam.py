@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fscil.errors import FscilError
-from fscil.nn.branches import Branch
+from fscil.nn.branches import Branch, Branches
 from fscil.nn.encoders import Encoder
 
 
@@ -19,16 +19,31 @@ class Relations(nn.Module):
     """Images (n, 3, p, p) -> the sum of the relations of some branches (n, classes), minus its mean over the classes.
 
     What an image adds to its relations to all classes, such as the square of its own length, names none of them; but
-    it would decide the gradient.
+    it would decide the gradient. Each encoder sees the images once, as they are, before any other view: of each layer
+    Grad-CAM takes the first pass alone, and several branches on one encoder have to share it.
     """
 
     def __init__(self, branches: Sequence[Branch]):
         super().__init__()
-        self.branches = nn.ModuleList(branches)
+        self.branches = Branches(branches)
 
     def forward(self, images: Tensor) -> Tensor:
-        relations: Tensor = sum(branch(images) for branch in self.branches)
+        first = {encoder: cast(Encoder, _First(encoder, images)) for encoder in {b.encoder: b for b in self.branches}}
+        parts = [b.relate(b.whitened(b.pooled(images, first[b.encoder]))) for b in self.branches]
+        relations = torch.stack(parts).sum(0)
         return relations - relations.mean(1, keepdim=True)
+
+
+class _First(nn.Module):
+    """An encoder that has seen some images already."""
+
+    def __init__(self, encoder: Encoder, images: Tensor):
+        super().__init__()
+        self.encoder, self.images, self.features = encoder, images, encoder(images)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.features if images is self.images else self.encoder(images)
+        return features
 
 
 def heat(branches: Sequence[Branch], image: Tensor, column: int) -> np.ndarray:

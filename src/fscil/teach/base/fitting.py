@@ -19,6 +19,7 @@ from fscil.teach.base import transfer
 from fscil.teach.knowledge import calibration
 from fscil.teach.knowledge.model import Model
 from fscil.teach.knowledge.rehearsal import SHOTS, Fold, Rehearsal, fold_of, folds, place_in_class, rehearse, typical
+from fscil.text import count
 
 ENOUGH = 8  # classes of which a third can be held out as new; of fewer one is
 DEFAULTS = transfer.Settings()
@@ -154,7 +155,8 @@ def _tried(model: Model, learned: Learned, wish: Wish) -> Trial:
     fresh[1].weight.fill_(weight)
     with_map = accuracy(fresh, seen, learned.rows, judging)
     new = len(learned.rows.unique()) - len(learned.rows[fold.fitted].unique())
-    held = f"on {int(judging.asked.sum())} base photos, {new} classes held out as new"
+    asked = int((judging.asked & ~shots_of(learned.rows, judging)).sum())
+    held = f"on {count(asked, 'base photo')}, {count(new, 'class', 'classes')} held out as new"
     text = f"harmonic mean {without:.1f} % without and {with_map:.1f} % with a trained map, {held}"
     if not with_map > without:
         return Trial(f"the map is not used: {text}")
@@ -196,18 +198,20 @@ class Tried(NamedTuple):
 
 
 def answered(branches: Sequence[Branch], features: Sequence[Tensor], rows: Tensor, fold: Fold) -> Tried:
-    """What becomes of photos kept aside and of classes that a fold hides, once these are taught from five photos each.
-
-    Where a class has no more than these, one of them is asked about.
-    """
-    hidden = ~torch.isin(rows, rows[fold.fitted])
-    shots = hidden & (place_in_class(rows) < (rows.bincount() - 1).clamp(max=SHOTS)[rows])
+    """What becomes of photos kept aside and of classes that a fold hides, once these are taught from a few photos."""
+    hidden, shots = ~torch.isin(rows, rows[fold.fitted]), shots_of(rows, fold)
     used, asked = fold.fitted | shots, fold.asked & ~shots
     pairs = list(zip(branches, features, strict=True))
     scores = torch.stack(
         [b.weight * relate(b.relation, f[asked], mean_of_labels(b.counted(f[used]), rows[used])[1]) for b, f in pairs]
     )
     return Tried(asked, rows[used].unique()[scores.sum(0).argmax(1)] == rows[asked], hidden[asked])
+
+
+def shots_of(rows: Tensor, fold: Fold) -> Tensor:
+    """The photos (n,) from which classes that a fold hides are taught: five each, of fewer all but one to ask about."""
+    hidden = ~torch.isin(rows, rows[fold.fitted])
+    return hidden & (place_in_class(rows) < (rows.bincount() - 1).clamp(max=SHOTS)[rows])
 
 
 def complement(learned: Learned, use: Tensor, wish: Wish) -> Whitening:

@@ -38,6 +38,8 @@ def learn(
     `began` is when work for it began, on the clock of `time.perf_counter`; else now. `known` are features
     that the model has made of some of the photos already.
     """
+    if not sources:
+        raise FscilError("there are no photos to learn from; give some of each class")
     began = time.perf_counter() if began is None else began
     plan = plan_for(model, names, strength, seed)
     if model.paired:

@@ -15,6 +15,7 @@ from fscil.data.framing import finish
 from fscil.data.images import cut_picture
 from fscil.errors import FscilError
 from fscil.files import write_bytes
+from fscil.nn.branches import Branch
 from fscil.nn.gradcam import heat
 from fscil.teach.knowledge.model import Model
 from fscil.teach.lessons.looking import answers
@@ -43,10 +44,19 @@ def drawing(model: Model, photo: Source, kind: str = "png") -> tuple[bytes, Answ
     answer = answers(model, model.embed(image))[0]
     column = model.classes.index(answer.best[0][0])
     heard = [branch for branch in model.branches if branch.weight]
-    parts = [(TITLES.get(branch.name, branch.name), [branch]) for branch in heard]
+    parts = [(_title(model, branch), [branch]) for branch in heard]
     parts += [("their sum", heard)] if len(heard) > 1 else []
     maps = [(title, heat(branches, image, column)) for title, branches in parts]
     return _drawn(crop.numpy() / 255, answer.text(), maps, kind), answer
+
+
+def _title(model: Model, branch: Branch) -> str:
+    """Which relation it is and, of encoders called NAME+NAME, on which of them."""
+    names = model.origin.encoder.split("+")
+    if len(names) < 2:
+        return TITLES.get(branch.name, branch.name)
+    encoders = list(dict.fromkeys(other.encoder for other in model.branches))
+    return f"{TITLES[branch.name[0]]}\n{names[encoders.index(branch.encoder)]}"
 
 
 def _drawn(picture: np.ndarray, title: str, maps: Sequence[tuple[str, np.ndarray]], kind: str) -> bytes:
