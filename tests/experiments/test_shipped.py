@@ -286,7 +286,7 @@ def test_the_plan_counts_what_read_outs_and_lengths_share_once(tmp_path: Path) -
     made: dict[str, int] = {}
 
     def stage(name: str, macs: int, made_by: str = "") -> dict[str, object]:
-        passes = {"pixels": 32, "trained": 0, "encoded": macs}
+        passes = {"pixels": 32, "batch": 500, "trained": 0, "encoded": macs}
         return {"stage": name, "macs": macs, "seconds": macs, "made_by": made_by, **passes}
 
     told = [
